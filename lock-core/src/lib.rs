@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+
+// For authors of backends.
+mod backend;
+mod claim;
+mod clock;
+mod driver;
+mod lease;
+
+// For both sides.
+mod error;
+mod fencing;
+mod guarantees;
+mod loss;
+mod name;
+mod options;
+mod owner;
+
+mod locks;
+
+pub use backend::{Attempt, Backend, Busy, Doubt, Grant, Released, Renewal, Signal, Wake};
+pub use claim::Claim;
+pub use clock::{Clock, Moment, PausedClock, Sleep, SystemClock};
+pub use driver::{Connecting, Driver, Url};
+pub use error::{Error, ErrorKind, Result};
+pub use fencing::FencingToken;
+pub use guarantees::{Fairness, Fault, Faults, Guarantees, Promise, Scope, Takeover, Wakeup};
+pub use lease::Lease;
+pub use loss::Loss;
+pub use name::Name;
+pub use options::Options;
+pub use owner::Owner;
