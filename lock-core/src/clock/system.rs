@@ -108,7 +108,10 @@ mod linux {
                 |e: std::io::Error| Error::new(ErrorKind::Internal, "no timer could be made").with_source(e);
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Boottime, flags).map_err(|e| failed(e.into()))?;
-            let timer = AsyncFd::register(timer).map_err(|e| failed(e.into_parts().1))?;
+            // Its replacement needs `unsafe` to promise that the descriptor stays the same and open: an
+            // `OwnedFd`'s does.
+            #[allow(deprecated)]
+            let timer = AsyncFd::new(timer).map_err(failed)?;
             let alarms = Arc::new(Self { timer, waiting: Mutex::default() });
             let driver = runtime.spawn(alarms.clone().serve());
             Ok((alarms, driver.abort_handle()))
