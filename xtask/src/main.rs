@@ -1,2 +1,51 @@
-//! Placeholder.
-fn main() {}
+//! The project's own tasks. `cargo xtask test` is what CI runs.
+
+mod docs;
+mod mutants;
+mod servers;
+mod step;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own tasks.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing, then run everything that CI runs.
+    Test,
+    /// Install the servers that the tests start, and start none.
+    Servers,
+    /// Break the code on purpose, fault by fault, and check that the case named for each fault fails.
+    Mutants {
+        /// Only those whose line in the table has this text.
+        filter: Option<String>,
+    },
+    /// Write the documents that are generated from the code.
+    Docs,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Test => test::run_all(),
+        Task::Servers => servers::install(),
+        Task::Mutants { filter } => mutants::run(filter.as_deref().unwrap_or("")),
+        Task::Docs => docs::write(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\nxtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `cargo xtask servers`: installs what the tests start as their own child processes.
+
+use std::{
+    env,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::step::{self, Result, succeeds};
+
+/// A program that the tests start, and the Debian package that has it.
+const PROGRAMS: &[(&str, &str)] = &[("redis-server", "redis-server"), ("redis-cli", "redis-tools")];
+
+/// Installs what is missing; starts no service.
+pub(crate) fn install() -> Result {
+    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !on_path(program)).collect();
+    if missing.is_empty() {
+        eprintln!("=== servers: all present");
+        return Ok(());
+    }
+    let programs: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
+    let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
+    if !on_path("apt-get") {
+        return Err(elsewhere(&programs).into());
+    }
+    let mut install = as_root().ok_or_else(|| {
+        format!(
+            "{} must be installed by root:\n    apt-get install {}",
+            programs.join(", "),
+            packages.join(" ")
+        )
+    })?;
+    install.args(["sh", "-c", INSTALL, "sh"]).args(packages).stdin(Stdio::null());
+    step::run("servers", &mut install)?;
+    match PROGRAMS.iter().find(|(program, _)| !on_path(program)) {
+        Some((program, package)) => Err(format!("{package} was installed, but there is no {program}").into()),
+        None => Ok(()),
+    }
+}
+
+/// The packages are the arguments. `policy-rc.d` is Debian's way to forbid that a package starts its
+/// service; one that was there before is left alone.
+const INSTALL: &str = r#"
+set -eu
+guard=/usr/sbin/policy-rc.d
+if [ ! -e "$guard" ]; then
+    trap 'rm -f "$guard"' EXIT
+    printf '#!/bin/sh\nexit 101\n' > "$guard"
+    chmod 755 "$guard"
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
+"#;
+
+fn elsewhere(programs: &[&str]) -> String {
+    format!(
+        "the tests start {} of Redis 6.2 or later, and this task can only install them on Debian and Ubuntu. \
+         Please install them and run it again:\n    \
+         macOS: brew install redis · Fedora: dnf install redis · Arch: pacman -S redis · Alpine: apk add redis",
+        programs.join(" and ")
+    )
+}
+
+/// A command to put in front: nothing for root, else `sudo` if it needs no password.
+fn as_root() -> Option<Command> {
+    let id = Command::new("id").arg("-u").output().ok()?;
+    if id.stdout.trim_ascii() == b"0" {
+        return Some(Command::new("env"));
+    }
+    let mut sudo = Command::new("sudo");
+    sudo.arg("-n");
+    succeeds(Command::new("sudo").args(["-n", "true"])).then_some(sudo)
+}
+
+/// Debian keeps some servers where an ordinary user's PATH does not look.
+fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
+    env::split_paths(&path).chain(usual.map(Into::into)).any(|folder| is_file(&folder.join(program)))
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_name_alone() {
+        assert!(on_path("sh"));
+        assert!(!on_path("no-such-program-of-polylock"));
+        assert!(!on_path(""));
+    }
+
+    #[test]
+    fn the_text_for_other_systems_names_what_is_missing() {
+        assert!(elsewhere(&["redis-server", "redis-cli"]).contains("redis-server and redis-cli"));
+    }
+
+    #[test]
+    fn the_install_script_is_a_script() {
+        assert!(succeeds(Command::new("sh").args(["-n", "-c", INSTALL])));
+    }
+}
