@@ -15,7 +15,11 @@ pub(crate) fn cargo(arguments: &str) -> Command {
 
 /// Runs a step; what it prints passes through.
 pub(crate) fn run(title: &str, command: &mut Command) -> Result {
-    let shown = shown(command);
+    run_as(title, &shown(command), command)
+}
+
+/// Runs a step that is shown as something shorter than its command.
+pub(crate) fn run_as(title: &str, shown: &str, command: &mut Command) -> Result {
     eprintln!("\n=== {title}\n    {shown}");
     let start = Instant::now();
     let status = command.status().map_err(|e| format!("{shown}: {e}"))?;
@@ -46,7 +50,11 @@ pub(crate) fn shown(command: &Command) -> String {
 
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@+%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{text}'") }
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +68,7 @@ mod tests {
         let text = run("three", &mut command).unwrap_err().to_string();
         assert!(text.starts_with("three failed") && text.contains("exit status: 3"), "{text}");
         assert!(text.ends_with("RUSTDOCFLAGS='-D warnings' sh -c 'exit 3'"), "{text}");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
         assert!(run("none", &mut Command::new("/nonexistent/program")).is_err());
     }
 }
