@@ -9,12 +9,13 @@ use std::{
 use crate::step::{self, Result, succeeds};
 
 /// A program that the tests start, and the Debian package that has it.
-const PROGRAMS: &[(&str, &str)] = &[("redis-server", "redis-server"), ("redis-cli", "redis-tools")];
+const PROGRAMS: &[(&str, &str)] = &[("redis-server", "redis-server")];
 
 /// Installs what is missing; starts no service.
 pub(crate) fn install() -> Result {
     let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !on_path(program)).collect();
     if missing.is_empty() {
+        redis_is_new_enough()?;
         eprintln!("=== servers: all present");
         return Ok(());
     }
@@ -34,8 +35,23 @@ pub(crate) fn install() -> Result {
     step::run("servers", &mut install)?;
     match PROGRAMS.iter().find(|(program, _)| !on_path(program)) {
         Some((program, package)) => Err(format!("{package} was installed, but there is no {program}").into()),
-        None => Ok(()),
+        None => redis_is_new_enough(),
     }
+}
+
+/// The tests need 7.0, for its `--enable-debug-command`; Ubuntu 22.04 and Debian 11 have 6.0.
+fn redis_is_new_enough() -> Result {
+    let output = Command::new("redis-server").arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match major_version(&text) {
+        Some(major) if major >= 7 => Ok(()),
+        _ => Err(format!("the tests need Redis 7.0 or later; redis-server says: {text}").into()),
+    }
+}
+
+/// From `Redis server v=7.0.15 sha=…`.
+fn major_version(text: &str) -> Option<u32> {
+    text.split_once("v=")?.1.split('.').next()?.parse().ok()
 }
 
 /// The packages are the arguments. `policy-rc.d` is Debian's way to forbid that a package starts its
@@ -55,7 +71,7 @@ apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
 
 fn elsewhere(programs: &[&str]) -> String {
     format!(
-        "the tests start {} of Redis 6.2 or later, and this task can only install them on Debian and Ubuntu. \
+        "the tests start {} of Redis 7.0 or later, and this task can only install them on Debian and Ubuntu. \
          Please install them and run it again:\n    \
          macOS: brew install redis · Fedora: dnf install redis · Arch: pacman -S redis · Alpine: apk add redis",
         programs.join(" and ")
@@ -97,7 +113,14 @@ mod tests {
 
     #[test]
     fn the_text_for_other_systems_names_what_is_missing() {
-        assert!(elsewhere(&["redis-server", "redis-cli"]).contains("redis-server and redis-cli"));
+        assert!(elsewhere(&["redis-server"]).contains("start redis-server of"));
+    }
+
+    #[test]
+    fn an_old_redis_is_told_from_a_new_one() {
+        assert_eq!(major_version("Redis server v=6.0.16 sha=00000000:0"), Some(6));
+        assert_eq!(major_version("Valkey server v=8.1.1 sha=00000000:0"), Some(8));
+        assert_eq!(major_version("no server"), None);
     }
 
     #[test]
