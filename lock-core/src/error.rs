@@ -82,6 +82,12 @@ impl Error {
         self
     }
 
+    /// Whether the server certainly did nothing: there is no outcome to clean up.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use ErrorKind::{Denied, Foreign, InvalidInput, Unsupported};
+        matches!(self.0.kind, Denied | Foreign | InvalidInput | Unsupported)
+    }
+
     /// What went wrong, coarsely.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -16,7 +16,24 @@ mod name;
 mod options;
 mod owner;
 
+mod guard;
+mod lock;
 mod locks;
+mod statistics;
+
+// How it works.
+mod backoff;
+mod hold;
+mod janitor;
+mod keeper;
+mod ledger;
+mod line;
+mod mutants;
+mod verbs;
+mod wait;
+
+pub mod memory;
+pub mod wrap;
 
 pub use backend::{Attempt, Backend, Busy, Doubt, Grant, Released, Renewal, Signal, Wake};
 pub use claim::Claim;
@@ -25,8 +42,12 @@ pub use driver::{Connecting, Driver, Url};
 pub use error::{Error, ErrorKind, Result};
 pub use fencing::FencingToken;
 pub use guarantees::{Fairness, Fault, Faults, Guarantees, Promise, Scope, Takeover, Wakeup};
+pub use guard::{Guard, Release};
 pub use lease::Lease;
+pub use lock::Lock;
+pub use locks::Locks;
 pub use loss::Loss;
 pub use name::Name;
 pub use options::Options;
 pub use owner::Owner;
+pub use statistics::{Handover, Statistics};

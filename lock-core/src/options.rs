@@ -186,7 +186,7 @@ impl Options {
 }
 
 const MIN_TTL: Duration = Duration::from_millis(50);
-const MAX_TTL: Duration = Duration::from_hours(24);
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
 fn default_label() -> Arc<str> {
     #[cfg(unix)]

@@ -35,7 +35,7 @@ impl PausedClock {
 
     fn offset(&self) -> Duration {
         // An hour, so that a test can subtract from the first moment.
-        Duration::from_hours(1) + Duration::from_nanos(self.suspended.load(Ordering::SeqCst))
+        Duration::from_secs(3600) + Duration::from_nanos(self.suspended.load(Ordering::SeqCst))
     }
 }
 

@@ -100,6 +100,8 @@ mod linux {
     struct Waiting {
         by_deadline: BTreeMap<(Moment, u64), Waker>,
         next_id: u64,
+        /// When the timer will fire. Early is harmless, and saves setting it for every short wait.
+        armed: Option<Moment>,
     }
 
     impl Alarms {
@@ -134,7 +136,8 @@ mod linux {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             let later = waiting.by_deadline.split_off(&(Moment::now(), u64::MAX));
             let due = std::mem::replace(&mut waiting.by_deadline, later);
-            if let Some((&(next, _), _)) = waiting.by_deadline.first_key_value() {
+            waiting.armed = waiting.by_deadline.first_key_value().map(|((next, _), _)| *next);
+            if let Some(next) = waiting.armed {
                 self.arm(next);
             }
             due.into_values().collect()
@@ -144,9 +147,9 @@ mod linux {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             let id = waiting.next_id;
             waiting.next_id += 1;
-            let first = waiting.by_deadline.first_key_value().is_none_or(|((first, _), _)| deadline < *first);
             waiting.by_deadline.insert((deadline, id), waker.clone());
-            if first {
+            if waiting.armed.is_none_or(|armed| deadline < armed) {
+                waiting.armed = Some(deadline);
                 self.arm(deadline);
             }
             id

@@ -1,0 +1,181 @@
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::{Error, ErrorKind, Name, Result};
+
+/// One line per name for the tasks of this process: only its head asks the server.
+///
+/// So a thousand waiting tasks cost a server what one costs, and inside a process it is first come,
+/// first served. A line exists while somebody stands in it.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    by_name: Mutex<HashMap<Name, (Arc<Line>, usize)>>,
+    most_per_name: usize,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// Its one permit is the turn; tokio's semaphore serves in order.
+    turn: Arc<Semaphore>,
+    /// What the head last heard: `None` before the first word, `Ok` for busy.
+    word: watch::Sender<Option<Result<()>>>,
+}
+
+/// A place in a line; leaving is dropping it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    lines: Arc<Lines>,
+    line: Arc<Line>,
+    name: Name,
+}
+
+/// The head of a line; dropping it lets the next one ask.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    // Dropped before the place, which may remove the line.
+    _permit: OwnedSemaphorePermit,
+    place: Place,
+}
+
+impl Lines {
+    pub(crate) fn new(most_per_name: usize) -> Self {
+        Self { by_name: Mutex::default(), most_per_name }
+    }
+
+    /// Takes the last place in a name's line.
+    pub(crate) fn enter(self: &Arc<Self>, name: &Name) -> Result<Place> {
+        let mut lines = self.lock();
+        let everywhere: usize =
+            if lines.len() < self.most_per_name { 0 } else { lines.values().map(|(_, n)| n).sum() };
+        let (line, places) = lines.entry(name.clone()).or_insert_with(|| (Arc::new(Line::new()), 0));
+        if *places >= self.most_per_name || everywhere >= self.most_per_name.saturating_mul(10) {
+            let text = format!(
+                "{places} tasks of this process wait for {name:?} already; the option `waiters` bounds them"
+            );
+            return Err(Error::new(ErrorKind::TooManyWaiters, text));
+        }
+        *places += 1;
+        Ok(Place { lines: self.clone(), line: line.clone(), name: name.clone() })
+    }
+
+    /// Whether a task of this process stands in the name's line.
+    pub(crate) fn is_waited_for(&self, name: &Name) -> bool {
+        self.lock().contains_key(name)
+    }
+
+    /// How many tasks stand in all lines.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().values().map(|(_, places)| places).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, (Arc<Line>, usize)>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn new() -> Self {
+        Self { turn: Arc::new(Semaphore::new(1)), word: watch::Sender::new(None) }
+    }
+}
+
+impl Place {
+    /// Waits until it is at the head.
+    ///
+    /// Dropping the future keeps the place's owner in the line, but at its end.
+    pub(crate) async fn turn(&self) -> OwnedSemaphorePermit {
+        // Nobody closes the semaphore.
+        self.line.turn.clone().acquire_owned().await.expect("a line's turn is never closed")
+    }
+
+    /// The turn, if nobody stands in front.
+    pub(crate) fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.line.turn.clone().try_acquire_owned().ok()
+    }
+
+    pub(crate) fn at_head(self, permit: OwnedSemaphorePermit) -> Turn {
+        Turn { _permit: permit, place: self }
+    }
+
+    /// What the head of the line last heard from the server; waits for its first word.
+    pub(crate) async fn word(&self) -> Result<()> {
+        let mut word = self.line.word.subscribe();
+        let heard = word.wait_for(Option::is_some).await;
+        // The sender lives in the line, which this place keeps.
+        heard.expect("a line's word outlives its places").clone().unwrap_or(Ok(()))
+    }
+}
+
+impl Turn {
+    /// Tells those behind what the server said: `Ok` means that somebody holds the lock.
+    pub(crate) fn heard(&self, word: Result<()>) {
+        self.place.line.word.send_replace(Some(word));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut lines = self.lines.lock();
+        if let Some((_, places)) = lines.get_mut(&self.name) {
+            *places -= 1;
+            if *places == 0 {
+                lines.remove(&self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn turns_are_taken_in_order_and_an_empty_line_is_forgotten() {
+        let lines = Arc::new(Lines::new(10));
+        let (a, b, c) = (
+            lines.enter(&name("x")).unwrap(),
+            lines.enter(&name("x")).unwrap(),
+            lines.enter(&name("x")).unwrap(),
+        );
+        let first = a.try_turn().unwrap();
+        let first = a.at_head(first);
+        assert!(b.try_turn().is_none());
+        let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
+        for (label, place) in [("b", b), ("c", c)] {
+            let tx = tx.clone();
+            tokio::spawn(async move {
+                let permit = place.turn().await;
+                tx.send(label).unwrap();
+                drop(place.at_head(permit));
+            });
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(lines.waiting(), 3);
+        assert!(rx.try_recv().is_err());
+        drop(first);
+        assert_eq!((rx.recv().await, rx.recv().await), (Some("b"), Some("c")));
+        drop(tx);
+        assert_eq!(rx.recv().await, None);
+        assert!(!lines.is_waited_for(&name("x")));
+        assert!(lines.lock().is_empty());
+    }
+
+    #[test]
+    fn waiters_are_bounded_for_one_name_and_for_all() {
+        let lines = Arc::new(Lines::new(2));
+        let _x = [lines.enter(&name("x")).unwrap(), lines.enter(&name("x")).unwrap()];
+        assert_eq!(lines.enter(&name("x")).unwrap_err().kind(), ErrorKind::TooManyWaiters);
+        let _others: Vec<Place> = (0..18).map(|i| lines.enter(&name(&format!("n{i}"))).unwrap()).collect();
+        assert_eq!(lines.enter(&name("one more")).unwrap_err().kind(), ErrorKind::TooManyWaiters);
+        drop(_others);
+        assert!(lines.enter(&name("one more")).is_ok());
+    }
+}

@@ -1,0 +1,129 @@
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use crate::{
+    Attempt, Backend, Claim, Clock, Error, ErrorKind, Moment, Released, Renewal, Result,
+    backoff::Backoff,
+    mutants,
+    options::Terms,
+    statistics::{Counters, Statistics},
+    wrap::Traced,
+};
+
+/// The backend as core uses it: every verb with a time limit, and the one clean-up for all cases.
+#[derive(Debug)]
+pub(crate) struct Verbs {
+    backend: Traced<Box<dyn Backend>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) terms: Terms,
+    pub(crate) counters: Counters,
+}
+
+impl Verbs {
+    pub(crate) fn new(backend: Box<dyn Backend>, clock: Arc<dyn Clock>, terms: Terms) -> Self {
+        Self { backend: Traced::new(backend), clock, terms, counters: Counters::default() }
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &self.backend
+    }
+
+    pub(crate) async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
+        let limit = self.terms.verb_limit;
+        self.limited(limit, "acquiring", claim, self.backend.acquire(claim)).await
+    }
+
+    pub(crate) async fn renew(&self, claim: &Claim) -> Result<Renewal> {
+        let limit = self.terms.renewal_limit();
+        self.limited(limit, "renewing", claim, self.backend.renew(claim)).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Released> {
+        let limit = self.terms.verb_limit;
+        self.limited(limit, "releasing", claim, self.backend.release(claim)).await
+    }
+
+    async fn limited<T>(
+        &self,
+        limit: Duration,
+        doing: &str,
+        claim: &Claim,
+        verb: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let over = self.clock.now() + limit;
+        let answer = tokio::select! {
+            biased;
+            answer = verb => answer,
+            () = self.clock.sleep_until(over), if !mutants::active("verbs-without-a-limit") => {
+                Err(Error::new(ErrorKind::Timeout, format!("the server gave no answer within {limit:?}")))
+            }
+        };
+        answer.map_err(|error| error.during(doing, &claim.name))
+    }
+
+    /// Ends a claim, whatever became of it: the answer to every cancellation, give-up, unknown outcome
+    /// and drop, and to an orderly release.
+    ///
+    /// It asks until the server answers, or until the claim's lease is over by any reckoning. Whoever
+    /// listens on `reply` hears the first answer, or the error once a verb limit has passed. Returns
+    /// whether the server answered.
+    pub(crate) async fn end(
+        &self,
+        claim: &Claim,
+        mut reply: Option<oneshot::Sender<Result<Released>>>,
+    ) -> bool {
+        let begin = self.clock.now();
+        let patience = begin + self.terms.verb_limit;
+        // The latest request that can have kept the claim alive was sent before now.
+        let lease_over = begin + claim.lease;
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+        let mut unknown = false;
+        loop {
+            let error = match self.release(claim).await {
+                Ok(released) => {
+                    if let Some(reply) = reply {
+                        // After an unknown outcome, `Absent` is what our own earlier request left.
+                        let released = if unknown { Released::Released } else { released };
+                        let _ = reply.send(Ok(released));
+                    }
+                    return true;
+                }
+                Err(error) => error,
+            };
+            unknown = true;
+            let hopeless = !error.is_transient() || self.clock.now() >= lease_over;
+            if hopeless {
+                warn!(name = %claim.name, owner = ?claim.owner, %error, "not released; its lease will end it");
+                self.counters.abandoned.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            if (hopeless || self.clock.now() >= patience)
+                && let Some(reply) = reply.take()
+            {
+                let _ = reply.send(Err(error));
+            }
+            if hopeless {
+                return false;
+            }
+            self.pause(backoff.pause()).await;
+        }
+    }
+
+    pub(crate) async fn pause(&self, length: Duration) {
+        self.clock.sleep_until(self.clock.now() + length).await;
+    }
+
+    pub(crate) async fn at(&self, moment: Option<Moment>) {
+        match moment {
+            Some(moment) => self.clock.sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut statistics = self.counters.snapshot();
+        [statistics.acquire, statistics.renew, statistics.release] = self.backend.verbs();
+        statistics
+    }
+}

@@ -1,0 +1,7 @@
+//! Backends around backends: each forwards every verb and adds one thing.
+
+mod faulty;
+mod traced;
+
+pub use faulty::{Faulty, Injection, Script, Verb};
+pub use traced::{Traced, VerbStatistics};
