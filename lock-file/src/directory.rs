@@ -132,6 +132,9 @@ fn open_directory(at: impl AsFd, path: impl rustix::path::Arg) -> rustix::io::Re
 /// Creates what is missing of the path, durably: the fencing counters are to outlive a loss of power.
 fn create(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     for parent in missing.iter().filter_map(|created| created.parent()) {
         File::open(parent)?.sync_all()?;

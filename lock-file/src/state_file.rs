@@ -148,3 +148,43 @@ impl Effort {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_replaced_is_not_taken_for_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(&folder.path().join("locks")).unwrap();
+        let path = directory.path_of("a.lock");
+        let caller = Arc::new(());
+        let mut effort = Effort::new(Arc::downgrade(&caller), Duration::ZERO);
+
+        let kept = StateFile::open_or_create(&directory, "a.lock").unwrap();
+        assert!(kept.try_lock(&mut effort).unwrap());
+        drop(kept);
+
+        let removed = StateFile::open_or_create(&directory, "a.lock").unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!removed.try_lock(&mut effort).unwrap());
+
+        let replaced = StateFile::open_or_create(&directory, "a.lock").unwrap();
+        fs::write(folder.path().join("other"), "").unwrap();
+        fs::rename(folder.path().join("other"), &path).unwrap();
+        assert!(!replaced.try_lock(&mut effort).unwrap());
+    }
+
+    #[test]
+    fn a_caller_that_went_away_ends_the_effort() {
+        let caller = Arc::new(());
+        let mut effort = Effort::new(Arc::downgrade(&caller), Duration::from_secs(60));
+        effort.still_wanted().unwrap();
+        effort.pause(String::new).unwrap();
+        drop(caller);
+        effort.still_wanted().unwrap_err();
+        effort.pause(|| panic!("nobody reads this")).unwrap_err();
+    }
+}
