@@ -1,0 +1,3 @@
+use crate::case::Case;
+
+pub(crate) const CASES: &[Case] = &[];

@@ -1,0 +1,107 @@
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use async_trait::async_trait;
+use lock_core::{
+    Attempt, Backend, Busy, Claim, Error, ErrorKind, Guarantees, Released, Renewal, Result, Wake,
+};
+
+use super::{Link, Way, state::Shared};
+
+/// A link for backends without a wire: it fails between the core and the backend.
+///
+/// As on a wire, a request that waits in it arrives even if its caller has given up.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    backend: Arc<dyn Backend>,
+    link: Arc<Shared>,
+}
+
+type Call<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+impl Gate {
+    /// Puts the link's faults in front of the backend.
+    pub(crate) fn new(backend: Arc<dyn Backend>, link: &Link) -> Self {
+        Self { backend, link: link.shared.clone() }
+    }
+
+    async fn pass<T: Send + 'static>(&self, word: &'static str, call: Call<T>) -> Result<T> {
+        self.link.requests.send_modify(|requests| requests.count(word));
+        let state = *self.link.state.borrow();
+        if state.is_clear() {
+            return call.await;
+        }
+        if state.refusing {
+            return Err(cut());
+        }
+        let passing = tokio::spawn(through(self.link.clone(), word, call));
+        passing.await.unwrap_or_else(|_| Err(cut()))
+    }
+
+    /// The wake as it arrives through the link.
+    fn wake(&self, wake: Wake) -> Wake {
+        let link = self.link.clone();
+        let cuts = link.state.borrow().cuts;
+        Box::pin(async move {
+            tokio::select! {
+                () = link.cut_more_than(cuts) => None,
+                grant = async {
+                    let grant = wake.await;
+                    link.open(Way::ToClient).await;
+                    grant
+                } => grant,
+            }
+        })
+    }
+}
+
+async fn through<T>(link: Arc<Shared>, word: &'static str, call: Call<T>) -> Result<T> {
+    let state = *link.state.borrow();
+    let way = async {
+        tokio::time::sleep(state.to_server.delay).await;
+        link.before_request(word);
+        link.open(Way::ToServer).await;
+        let reply = call.await;
+        link.after_request();
+        link.before_reply();
+        tokio::time::sleep(state.to_client.delay).await;
+        link.open(Way::ToClient).await;
+        reply
+    };
+    tokio::select! {
+        biased;
+        () = link.cut_more_than(state.cuts) => Err(cut()),
+        reply = way => if link.state.borrow().cuts > state.cuts { Err(cut()) } else { reply },
+    }
+}
+
+fn cut() -> Error {
+    Error::new(ErrorKind::Unavailable, "the link was cut")
+}
+
+#[async_trait]
+impl Backend for Gate {
+    fn guarantees(&self) -> Guarantees {
+        self.backend.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
+        let (backend, claim) = (self.backend.clone(), claim.clone());
+        let attempt = self.pass("ACQUIRE", Box::pin(async move { backend.acquire(&claim).await })).await?;
+        Ok(match attempt {
+            Attempt::Busy(Busy { wake: Some(wake), recheck_within, .. }) => {
+                Attempt::Busy(Busy::new(Some(self.wake(wake)), recheck_within))
+            }
+            other => other,
+        })
+    }
+
+    async fn renew(&self, claim: &Claim) -> Result<Renewal> {
+        let (backend, claim) = (self.backend.clone(), claim.clone());
+        self.pass("RENEW", Box::pin(async move { backend.renew(&claim).await })).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Released> {
+        let (backend, claim) = (self.backend.clone(), claim.clone());
+        self.pass("RELEASE", Box::pin(async move { backend.release(&claim).await })).await
+    }
+}

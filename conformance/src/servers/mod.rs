@@ -1,0 +1,10 @@
+//! Servers that several fixtures share: a directory, and a `redis-server` of the suite's own.
+
+mod directory;
+mod redis;
+mod resp;
+mod scratch;
+
+pub use directory::Directory;
+pub use redis::Redis;
+pub(crate) use scratch::scratch;
