@@ -1,0 +1,193 @@
+use std::{
+    future::Future,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lock_core::{Doubt, Moment};
+use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    error,
+    wake::{self, Ask, Bells, Ear},
+};
+
+/// A connection that has given no answer for so long, while one was given up, is taken for dead. Longer
+/// than any round trip worth having a lock over; so short that a renewal still fits on a new connection.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// One connection to the server, from the greeting to its end. It is never mended, only replaced.
+///
+/// Dropping it closes the socket and ends its tasks.
+pub(crate) struct Link {
+    connection: MultiplexedConnection,
+    bells: Bells,
+    pushes: AtomicBool,
+    listener: OnceLock<mpsc::UnboundedSender<Ask>>,
+    runtime: Handle,
+    opened: Moment,
+    /// How many requests were answered so far.
+    answers: AtomicU64,
+    /// Since when there was no answer, as far as requests were given up; with the count at that time.
+    silent: Mutex<Option<(u64, Moment)>>,
+    closed: CancellationToken,
+    _close: DropGuard,
+}
+
+impl Link {
+    /// Starts the connection's task; `doubt` is raised when it ends.
+    pub(crate) fn new(
+        connection: MultiplexedConnection,
+        driver: impl Future<Output = ()> + Send + 'static,
+        bells: Bells,
+        pushes: bool,
+        doubt: Doubt,
+    ) -> Self {
+        let runtime = Handle::current();
+        let closed = CancellationToken::new();
+        let end = End { closed: closed.clone(), bells: bells.clone(), doubt };
+        runtime.spawn(async move {
+            let end = end;
+            tokio::select! {
+                () = end.closed.cancelled() => {}
+                () = driver => {}
+            }
+        });
+        Self {
+            connection,
+            bells,
+            pushes: pushes.into(),
+            listener: OnceLock::new(),
+            runtime,
+            opened: Moment::now(),
+            answers: AtomicU64::new(0),
+            silent: Mutex::new(None),
+            _close: closed.clone().drop_guard(),
+            closed,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closed.is_cancelled()
+    }
+
+    /// Ends the connection; requests under way fail, waiters wake.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        Moment::now().saturating_since(self.opened)
+    }
+
+    /// Sends a command and waits for the answer, as long as it takes.
+    pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        let request =
+            Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) };
+        let answer = command.query_async(&mut self.connection.clone()).await;
+        request.answered();
+        if let Err(failure) = &answer
+            && (failure.is_io_error()
+                || failure.is_unrecoverable_error()
+                || error::code(failure) == "READONLY")
+        {
+            // A primary that became a replica stays one; its address may lead elsewhere by now.
+            self.close();
+        }
+        answer
+    }
+
+    /// An ear at a channel that is subscribed already. No I/O.
+    pub(crate) fn ear(&self, channel: &str) -> Option<Ear> {
+        self.bells.ear(channel)
+    }
+
+    /// Subscribes to a channel; `None` if the server does not push, or not to this user.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Option<Ear> {
+        if !self.pushes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let listener = self.listener.get_or_init(|| {
+            let (asks, requests) = mpsc::unbounded_channel();
+            let (connection, bells) = (self.connection.clone(), self.bells.clone());
+            self.runtime.spawn(wake::listen(connection, bells, requests, self.closed.clone()));
+            asks
+        });
+        let (answer, answered) = oneshot::channel();
+        let request =
+            Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) };
+        let sent = listener.send(Ask { channel: channel.into(), answer });
+        let heard = if sent.is_ok() { answered.await.ok() } else { None };
+        request.answered();
+        match heard? {
+            Ok(ear) => Some(ear),
+            Err(refused) if refused.is_io_error() => None,
+            Err(refused) => {
+                tracing::debug!(reason = %error::from_redis(&refused), "no pushes from redis; waiters poll");
+                self.pushes.store(false, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// A request was dropped without an answer. Once is nothing: its caller may have lost interest.
+    fn given_up(&self, sent: Moment, answers_before: u64) {
+        let answers = self.answers.load(Ordering::Relaxed);
+        if answers != answers_before {
+            return;
+        }
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = match *silent {
+            Some((count, since)) if count == answers => since.min(sent),
+            _ => sent,
+        };
+        *silent = Some((answers, since));
+        if Moment::now().saturating_since(since) >= SILENCE {
+            tracing::warn!("redis does not answer; its connection is replaced");
+            self.close();
+        }
+    }
+}
+
+/// A request under way; dropping it without an answer counts against the connection.
+struct Request<'a> {
+    link: &'a Link,
+    sent: Moment,
+    answers: u64,
+}
+
+impl Request<'_> {
+    fn answered(self) {
+        self.link.answers.fetch_add(1, Ordering::Relaxed);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.link.given_up(self.sent, self.answers);
+    }
+}
+
+/// Dropped with the connection's task, also when its runtime shuts down under it.
+struct End {
+    closed: CancellationToken,
+    bells: Bells,
+    doubt: Doubt,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.closed.cancel();
+        self.bells.take_down();
+        self.doubt.raise();
+    }
+}

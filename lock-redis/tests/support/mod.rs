@@ -1,0 +1,177 @@
+//! Redis servers that a test starts for itself, and what it does to them.
+// Each test binary is a crate of its own and uses a part of this.
+#![allow(dead_code, unreachable_pub)]
+
+use std::{
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner, Url};
+use lock_redis::{RedisBackend, RedisOptions};
+use redis::{Connection, FromRedisValue};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Longer than anything here takes; a test that needs it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server on a port of its own, killed when dropped.
+pub struct Server {
+    child: Child,
+    arguments: Vec<String>,
+    pub port: u16,
+    pub folder: TempDir,
+}
+
+impl Server {
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::start_at(free_port(), arguments, &[])
+    }
+
+    pub fn start_at(port: u16, arguments: &[&str], more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments: Vec<_> = arguments.iter().chain(more).map(ToString::to_string).collect();
+        let child = spawn(port, folder.path(), &arguments);
+        let mut server = Self { child, arguments, port, folder };
+        server.wait_until_ready();
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn options(&self) -> RedisOptions {
+        RedisOptions::new("127.0.0.1").port(self.port)
+    }
+
+    pub async fn backend(&self) -> RedisBackend {
+        RedisBackend::connect(self.options()).await.unwrap()
+    }
+
+    /// A connection of the test's own, as the user `default`.
+    pub fn admin(&self) -> Connection {
+        redis::Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// One command of the test's own.
+    pub fn ask<T: FromRedisValue>(&self, command: &str) -> T {
+        ask(&mut self.admin(), command)
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts again on the same port and folder, after [`kill`](Self::kill).
+    pub fn restart(&mut self) {
+        self.child = spawn(self.port, self.folder.path(), &self.arguments);
+        self.wait_until_ready();
+    }
+
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn wait_until_ready(&mut self) {
+        let since = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("redis-server ended at once: {status}");
+            }
+            assert!(since.elapsed() < PATIENCE, "redis-server does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(port: u16, folder: &Path, arguments: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--port", &port.to_string()])
+        .arg("--dir")
+        .arg(folder)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server must be installed (Debian: apt-get install redis-server)")
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+pub fn ask<T: FromRedisValue>(connection: &mut Connection, command: &str) -> T {
+    let mut words = command.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    words.for_each(|word| _ = cmd.arg(word));
+    cmd.query(connection).unwrap_or_else(|e| panic!("{command}: {e}"))
+}
+
+pub async fn connect(url: &str) -> lock_core::Result<Box<dyn Backend>> {
+    (lock_redis::DRIVER.connect)(Url::parse(url)?).await
+}
+
+pub fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+/// A new claim that waits, of 10 s.
+pub fn claim(on: &str) -> Claim {
+    Claim::new(name(on), Owner::random().unwrap(), Duration::from_secs(10)).queued(true).labelled("test")
+}
+
+pub async fn held(backend: &impl Backend, claim: &Claim) -> Grant {
+    match backend.acquire(claim).await.unwrap() {
+        Attempt::Held(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn busy(backend: &impl Backend, claim: &Claim) -> Busy {
+    match backend.acquire(claim).await.unwrap() {
+        Attempt::Busy(busy) => busy,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until something is so; fails if it never is.
+pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !so() {
+        assert!(since.elapsed() < PATIENCE, "not seen: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Repeats a verb until the server has answered it, as core does.
+pub async fn until_answered<T, F: Future<Output = lock_core::Result<T>>>(mut verb: impl FnMut() -> F) -> T {
+    let since = Instant::now();
+    loop {
+        match tokio::time::timeout(Duration::from_millis(300), verb()).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(failure)) => assert!(failure.is_transient(), "{failure:?}"),
+            Err(_) => {}
+        }
+        assert!(since.elapsed() < PATIENCE, "never answered");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
