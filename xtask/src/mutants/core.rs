@@ -11,9 +11,9 @@ pub(crate) fn mutants() -> Result<Vec<Mutant>> {
     let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
-            let bad = || format!("lock-core/mutants.txt: not name<TAB>target/case: {line:?}");
-            let (name, test) = line.split_once('\t').ok_or_else(bad)?;
-            let (target, case) = test.trim().split_once('/').ok_or_else(bad)?;
+            let [name, target, case] = line.split('\t').collect::<Vec<_>>()[..] else {
+                return Err(format!("lock-core/mutants.txt: not name, test binary, test: {line:?}").into());
+            };
             Ok(Mutant {
                 kind: "core",
                 package: "lock-core".into(),
