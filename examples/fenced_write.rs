@@ -6,6 +6,8 @@
 //! cargo run --example fenced_write --features redis -- redis://127.0.0.1
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, sync::Mutex};
 
 use polylock::FencingToken;

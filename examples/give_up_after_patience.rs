@@ -5,6 +5,8 @@
 //! cargo run --example give_up_after_patience --features redis -- redis://127.0.0.1
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, time::Duration};
 
 #[tokio::main]

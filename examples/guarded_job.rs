@@ -5,6 +5,8 @@
 //! cargo run --example guarded_job --features redis -- redis://127.0.0.1
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, time::Duration};
 
 #[tokio::main]

@@ -8,6 +8,8 @@
 //! cargo run --example react_to_loss --features redis -- 'redis://127.0.0.1?max_hold=300ms'
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, time::Duration};
 
 use polylock::Loss;

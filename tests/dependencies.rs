@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, process::Command};
 fn cargo(arguments: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output().unwrap();
+    let output =
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output().expect("cargo starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("cargo writes UTF-8")
 }
 
 /// The packages that `cargo tree` lists, by name.

@@ -20,7 +20,7 @@ fn check(path: &str, render: impl Fn(&str) -> String) {
     let found = fs::read_to_string(&file).unwrap_or_default();
     let wanted = render(&found);
     if std::env::var_os("POLYLOCK_BLESS").is_some() {
-        fs::write(&file, wanted).unwrap();
+        fs::write(&file, wanted).expect("the document can be written");
     } else {
         assert!(found == wanted, "{path} is stale; `cargo xtask docs` writes it:\n{wanted}");
     }
@@ -80,7 +80,7 @@ fn head(corner: &str) -> String {
 
 fn row(out: &mut String, title: &str, cell: impl Fn(&Driver, &Guarantees) -> String) {
     let cells: Vec<_> = drivers().iter().map(|driver| cell(driver, &(driver.guarantees)())).collect();
-    writeln!(out, "| {title} | {} |", cells.join(" | ")).unwrap();
+    writeln!(out, "| {title} | {} |", cells.join(" | ")).expect("a string takes any text");
 }
 
 fn contenders(promised: &Guarantees) -> &'static str {
