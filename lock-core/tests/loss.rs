@@ -255,3 +255,19 @@ async fn ensure_refuses_what_would_take_longer_than_the_lease_left() {
     assert!(guard.ensure(secs(3)).is_ok());
     assert_eq!(guard.ensure(secs(5)).unwrap_err().kind(), ErrorKind::Unmet);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_does_not_wait_for_the_renewal_under_way() {
+    let world = World::new();
+    let (locks, script) = world.client();
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    script.always(Verb::Renew, Injection::HangBefore);
+    tokio::time::sleep(TTL / 3).await;
+    assert_eq!(script.calls(Verb::Renew), 1);
+    let begun = Instant::now();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(begun.elapsed(), secs(0));
+    script.heal();
+    tokio::time::sleep(TTL).await;
+    assert_eq!(world.store.names(), 0, "the renewal brought it back");
+}
