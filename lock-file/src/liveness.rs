@@ -140,6 +140,21 @@ mod tests {
     }
 
     #[test]
+    fn a_death_that_is_just_happening_is_waited_for() {
+        let (_folder, locks) = locks();
+        let observer = Liveness::show(&locks).unwrap();
+        let process = File::create(observer.processes.0.path_of("process")).unwrap();
+        process.lock().unwrap();
+        let dying = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(5));
+            drop(process);
+        });
+        assert!(observer.processes.dies("process"));
+        dying.join().unwrap();
+        assert!(!observer.processes.dies(&observer.id));
+    }
+
+    #[test]
     fn a_missing_file_proves_nothing() {
         let (_folder, locks) = locks();
         let observer = Liveness::show(&locks).unwrap();

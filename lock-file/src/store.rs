@@ -194,9 +194,9 @@ enum Look {
     Busy(Holder),
 }
 
-/// When to ask again at the latest: the end of the holder's lease, and a moment more.
+/// When to ask again at the latest: at the end of the holder's lease.
 fn recheck(holder: &Holder) -> Duration {
-    holder.until.saturating_since(Moment::now()) + Duration::from_millis(1)
+    holder.until.saturating_since(Moment::now())
 }
 
 /// For how long the kernel's lock is tried: less than core waits for the verb, so that the error which

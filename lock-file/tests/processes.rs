@@ -103,15 +103,25 @@ async fn a_backend_that_is_dropped_in_a_living_process_keeps_its_claims_until_th
 }
 
 #[tokio::test]
-async fn a_claim_is_bound_to_the_process_that_renewed_it_last() {
+async fn a_claim_lives_with_the_process_that_renewed_it_last() {
     let locks = Locks::new();
-    let (first, second) = (locks.connect().await, locks.connect().await);
-    let claim = claim("x", LONG);
-    let token = held(&first, &claim).await.token;
-    assert!(matches!(second.renew(&claim).await.unwrap(), Renewal::Kept(_)));
-    drop(first);
-    assert_eq!(held(&second, &claim).await.token, token);
-    assert_eq!(second.release(&claim).await.unwrap(), Released::Released);
+    let mut holder = Holder::start(&locks, LONG, false);
+    let (backend, other) = (locks.connect().await, claim("x", LONG));
+    assert!(matches!(backend.renew(&holder.claim).await.unwrap(), Renewal::Kept(_)));
+    holder.kill();
+    drop(busy(&locks.connect().await, &other).await);
+    assert_eq!(held(&backend, &holder.claim).await.token.value(), holder.token);
+    assert_eq!(backend.release(&holder.claim).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn the_claim_of_a_killed_process_is_still_its_owners_until_it_is_taken() {
+    let locks = Locks::new();
+    let mut holder = Holder::start(&locks, LONG, false);
+    holder.kill();
+    let backend = locks.connect().await;
+    assert_eq!(held(&backend, &holder.claim).await.token.value(), holder.token);
+    drop(busy(&backend, &claim("x", LONG)).await);
 }
 
 #[tokio::test]

@@ -109,7 +109,9 @@ pub(crate) async fn acquire(backend: &FileBackend, claim: &Claim) -> Grant {
 /// It ends when it is dropped, or when the test process dies.
 pub(crate) struct Holder {
     child: Child,
-    stdin: ChildStdin,
+    _stdin: ChildStdin,
+    /// What it holds.
+    pub(crate) claim: Claim,
     /// The token it was granted.
     pub(crate) token: u64,
     /// The process that inherited its liveness descriptor, if asked for.
@@ -133,9 +135,15 @@ impl Holder {
             .map(|line| line.unwrap())
             .find_map(|line| line.split_once("holding ").map(|(_, said)| said.to_owned()))
             .expect("the child says that it holds");
-        let (token, heir) = said.split_once(' ').unwrap();
-        let heir = heir.parse().ok().and_then(Pid::from_raw);
-        Self { child, stdin, token: token.parse().unwrap(), heir }
+        let [owner, token, heir] = said.split(' ').collect::<Vec<_>>()[..] else { panic!("{said}") };
+        let owner = Owner::from_hex(owner).unwrap();
+        Self {
+            child,
+            _stdin: stdin,
+            claim: Claim::new(Name::new("x").unwrap(), owner, lease),
+            token: token.parse().unwrap(),
+            heir: heir.parse().ok().and_then(Pid::from_raw),
+        }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -172,15 +180,16 @@ pub(crate) async fn hold_as_child() {
     let Some(path) = env::var_os("LOCK_FILE_TEST") else { return };
     let backend = connect(Path::new(&path)).await;
     let lease = env::var("LOCK_FILE_TEST_LEASE").unwrap().parse().map(Duration::from_millis).unwrap();
-    let grant = held(&backend, &claim("x", lease)).await;
+    let claim = claim("x", lease);
+    let token = held(&backend, &claim).await.token;
     let heir = (env::var("LOCK_FILE_TEST_HEIR").unwrap() == "true").then(|| {
         let descriptor = backend.liveness().unwrap();
         rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).unwrap();
         Command::new("sleep").arg("60").stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap().id()
     });
     let mut out = std::io::stdout();
-    writeln!(out, "holding {} {}", grant.token, heir.map_or_else(|| "-".into(), |id| id.to_string()))
-        .unwrap();
+    let heir = heir.map_or_else(|| "-".into(), |id| id.to_string());
+    writeln!(out, "holding {} {token} {heir}", claim.owner.to_hex()).unwrap();
     // Until the test is over: its end of the pipe closes.
     let _ = std::io::stdin().read(&mut [0]);
 }
