@@ -1,0 +1,59 @@
+//! What Linux tells of other processes; elsewhere nothing is known.
+
+use std::fs;
+
+use rustix::process::Pid;
+
+/// A line of `/proc/PID/stat`, as far as it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) alive: bool,
+    pub(super) parent: Option<Pid>,
+    pub(super) group: Option<Pid>,
+    pub(super) session: Option<Pid>,
+}
+
+impl Stat {
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
+    }
+
+    /// `1 (name) S parent group session …`; the name may hold anything.
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.rsplit_once(')')?.1.split_whitespace();
+        let alive = !matches!(fields.next()?, "Z" | "X");
+        let mut pid = || fields.next()?.parse().ok().map(Pid::from_raw);
+        Some(Self { alive, parent: pid()?, group: pid()?, session: pid()? })
+    }
+}
+
+/// Whether a process other than its leader lives in the group. `None`: not known.
+pub(super) fn has_followers(group: Pid) -> Option<bool> {
+    let pids = fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+    let mut known = false;
+    for pid in pids.filter(|pid| *pid != group) {
+        let Some(stat) = Stat::of(pid) else { continue };
+        known = true;
+        if stat.alive && stat.group == Some(group) {
+            return Some(true);
+        }
+    }
+    known.then_some(false)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::process::{getpgrp, getpid, getppid, getsid};
+
+    use super::*;
+
+    #[test]
+    fn the_system_tells_of_this_process_what_it_knows_itself() {
+        let expected =
+            Stat { alive: true, parent: getppid(), group: Some(getpgrp()), session: getsid(None).ok() };
+        assert_eq!(Stat::of(getpid()), Some(expected));
+        assert!(Stat::parse("7 (a) Z 1 (b)) Z 1 2 3 0").is_some_and(|stat| !stat.alive));
+    }
+}
