@@ -10,6 +10,8 @@ use std::{
 
 use lock_core::{Attempt, Backend, Busy, Claim, Grant, Lock, Locks, Name, Options, Owner, Released, Renewal};
 
+use tokio_util::task::AbortOnDropHandle;
+
 use crate::{
     Fixture, Lever, Server,
     case::Failure,
@@ -206,6 +208,21 @@ impl Client {
         Ok(Held::new(guard, &self.history))
     }
 
+    /// Waits for the lock in a task of its own; dropping the handle drops the wait.
+    pub(crate) fn start_waiting(self: &Arc<Self>, name: &Name) -> Waiting {
+        let (client, name) = (self.clone(), name.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move { client.acquire(&name).await }))
+    }
+
+    /// The same; returns when the client has sent something, which is its first request for the lock
+    /// unless it is busy otherwise.
+    pub(crate) async fn waiting(self: &Arc<Self>, name: &Name) -> Waiting {
+        let before = self.link.requests().total;
+        let waiting = self.start_waiting(name);
+        self.link.sent(|requests| requests.total > before).await;
+        waiting
+    }
+
     /// Tries once; `None` if it is busy.
     pub(crate) async fn try_acquire(&self, name: &Name) -> lock_core::Result<Option<Held>> {
         let guard = self.lock(name).try_acquire().await?;
@@ -222,6 +239,9 @@ impl Client {
         Ok(guard.map(|guard| Held::new(guard, &self.history)))
     }
 }
+
+/// A wait for a lock in a task of its own.
+pub(crate) type Waiting = AbortOnDropHandle<lock_core::Result<Held>>;
 
 /// A backend as its author wrote it, through a link of its own; with the answers that cases expect.
 #[derive(Debug)]

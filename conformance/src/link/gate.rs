@@ -58,9 +58,12 @@ async fn through<T>(link: Arc<Shared>, word: &'static str, call: Call<T>) -> Res
     let state = *link.state.borrow();
     let way = async {
         tokio::time::sleep(state.to_server.delay).await;
+        // One connection is in order: what was sent first arrives first.
+        let turn = link.order.lock().await;
         link.before_request(word);
         link.open(Way::ToServer).await;
         let reply = call.await;
+        drop(turn);
         link.after_request();
         link.before_reply();
         tokio::time::sleep(state.to_client.delay).await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::{Requests, Way};
 
@@ -9,6 +9,8 @@ use super::{Requests, Way};
 pub(super) struct Shared {
     pub(super) state: watch::Sender<State>,
     pub(super) requests: watch::Sender<Requests>,
+    /// Whose turn it is to pass, where there is no wire to keep the order.
+    pub(super) order: Mutex<()>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,10 +66,9 @@ impl State {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self {
-            state: watch::Sender::new(State::default()),
-            requests: watch::Sender::new(Requests::default()),
-        }
+        let (state, requests) =
+            (watch::Sender::new(State::default()), watch::Sender::new(Requests::default()));
+        Self { state, requests, order: Mutex::default() }
     }
 }
 
