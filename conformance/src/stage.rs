@@ -89,6 +89,12 @@ impl Stage {
         self.client_with(self.options()).await
     }
 
+    /// A new client whose leases are so long that none ends within a case: what passes on was released.
+    /// It also takes a slow server's time.
+    pub(crate) async fn patient_client(&self) -> Result<Client, Failure> {
+        self.client_with(self.options().with_ttl(self.part(40.0))).await
+    }
+
     /// A new client with options; start from [`options`](Self::options).
     pub(crate) async fn client_with(&self, options: Options) -> Result<Client, Failure> {
         let Bare { backend, link } = self.bare().await?;

@@ -145,6 +145,8 @@ async fn droppable(stage: Stage) -> Outcome {
             break;
         }
     }
+    // Whatever is still under way has arrived by then.
+    stage.pass(0.2).await;
     for (dropped, claim) in abandoned {
         other.held_at_last(&stage.claim(&claim.name)).await?;
         let after = Moment::now().saturating_since(dropped);

@@ -6,6 +6,8 @@
 mod gate;
 mod requests;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
