@@ -194,12 +194,13 @@ async fn honest(stage: Stage) -> Outcome {
         // It may have asked again; then the answer is the server's.
         assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
     }
-    stage.within(20.0, "answers, after a reply was lost", async {
-        while bare.backend.renew(&claim).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await?;
+    stage
+        .within(20.0, "answers, after a reply was lost", async {
+            while bare.backend.renew(&claim).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await?;
     bare.held(&new).await?;
     Ok(())
 }

@@ -35,7 +35,8 @@ pub(crate) fn run(fixture: &Arc<dyn Fixture>) -> Option<ExitCode> {
 
 async fn serve(fixture: &dyn Fixture, setting: Setting) -> Result<(), Error> {
     let backend = mutants::wrap(fixture.connect(&setting.url).await?.into());
-    let locks = Locks::with_options(backend, Options::default().with_ttl(setting.ttl))?;
+    let options = Options::default().with_ttl(setting.ttl).with_verb_limit(setting.ttl);
+    let locks = Locks::with_options(backend, options)?;
     say(&Answer::Ready)?;
     let (sender, mut orders) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
