@@ -32,8 +32,7 @@ pub(crate) const CASES: &[Case] = &[
         Need::Promised(EVICTION)
     ),
     case!(eviction_lets_two_hold, Need::Commands, Need::OwnServer, Need::Absent(EVICTION)),
-    case!(a_user_without_hello_locks_and_waits, Need::Commands),
-    case!(a_user_without_channels_locks_and_waits, Need::Commands),
+    case!(without_channels_clients_lock_and_wait, Need::Commands),
     case!(idle_connections_may_be_closed_by_the_server, Need::Commands, Need::OwnServer),
     case!(a_crash_storm_leaves_the_fencing_counters_and_nothing_else, Need::Commands, Need::OwnServer),
     case!(a_wrong_password_is_denied_at_once, Need::Commands),
@@ -44,8 +43,9 @@ pub(crate) const CASES: &[Case] = &[
 /// A URL for a user of this name, whom the rules describe beside his password.
 fn user(stage: &Stage, link: &Link, name: &str, rules: &str) -> Result<String, Failure> {
     let password = format!(">{SECRET}");
-    let set: Vec<&str> = ["ACL", "SETUSER", name, "reset", "on", &password].into_iter().collect();
-    stage.command(&[set, rules.split(' ').collect()].concat())?;
+    let mut words = vec!["ACL", "SETUSER", name, "reset", "on", &password];
+    words.extend(rules.split(' '));
+    stage.command(&words)?;
     Ok(url(stage, link, &format!("{name}:{SECRET}")))
 }
 
@@ -135,23 +135,14 @@ async fn eviction_lets_two_hold(stage: Stage) -> Outcome {
     Ok(())
 }
 
-/// A proxy or an old server that does not know the greeting of RESP3.
-async fn a_user_without_hello_locks_and_waits(stage: Stage) -> Outcome {
-    locks_and_waits(&stage, "no-hello", "~* &* +@all -hello").await
-}
-
 /// Nobody can be told of a release; so waiters ask.
-async fn a_user_without_channels_locks_and_waits(stage: Stage) -> Outcome {
-    locks_and_waits(&stage, "no-channels", "~* resetchannels +@all").await
-}
-
-async fn locks_and_waits(stage: &Stage, name: &str, rules: &str) -> Outcome {
-    let (one, two) = (link(stage)?, link(stage)?);
-    let url = user(stage, &one, name, rules)?;
+async fn without_channels_clients_lock_and_wait(stage: Stage) -> Outcome {
+    let (one, two) = (link(&stage)?, link(&stage)?);
+    let url = user(&stage, &one, "no-channels", "~* resetchannels +@all")?;
     // Leases so long that only asking again finds the release in time.
     let options = stage.options().with_ttl(stage.part(60.0));
     let holder = Locks::with_options(stage.connect(&url).await?, options.clone())?;
-    let url = user(stage, &two, name, rules)?;
+    let url = self::url(&stage, &two, &format!("no-channels:{SECRET}"));
     let waiter = Locks::with_options(stage.connect(&url).await?, options)?;
 
     let name = stage.name();

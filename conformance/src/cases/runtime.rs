@@ -71,7 +71,7 @@ fn acquire_on(runtime: &Runtime, stage: &Stage, name: &Name) -> Result<(Client, 
 
 /// In a thread without a runtime, on a blocking thread, inside another runtime.
 async fn a_guard_may_be_dropped_anywhere(stage: Stage) -> Outcome {
-    let (client, other) = (stage.client().await?, stage.client().await?);
+    let (client, other) = (stage.patient_client().await?, stage.patient_client().await?);
     let places: [(&str, fn(Guard) -> thread::Result<()>); 3] = [
         ("a plain thread", |guard| thread::spawn(|| drop(guard)).join()),
         ("a blocking thread", |guard| {
@@ -95,7 +95,7 @@ async fn a_guard_may_be_dropped_anywhere(stage: Stage) -> Outcome {
 
 /// In a thread, in a task, and inside `catch_unwind` on the runtime itself.
 async fn a_panic_that_drops_the_guard_frees_the_lock(stage: Stage) -> Outcome {
-    let (client, other) = (stage.client().await?, stage.client().await?);
+    let (client, other) = (stage.patient_client().await?, stage.patient_client().await?);
     // Unwinds as a panic does, without a message on stderr.
     let unwind = |guard: Guard| {
         let _guard = guard;
