@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, kill_process};
 
 use crate::support::{Place, Process, Redis, pid_in, run_at, runs, until};
 
@@ -66,7 +66,19 @@ fn the_lock_is_free_as_soon_as_the_last_of_the_tree_has_ended() {
 }
 
 #[test]
-fn the_warden_alone_cannot_be_ended_by_what_ends_the_group() {
+fn command_dies_even_if_the_warden_is_gone() {
+    let place = Place::new();
+    let mut run = Process::start(&mut place.run(&["n", "--", "sh", "-c", SCRIPT]));
+    let (command, child) = (pid_in(&place.path("command")), pid_in(&place.path("child")));
+    kill_process(getpgid(Some(command)).unwrap(), Signal::KILL).unwrap();
+    run.signal(Signal::KILL);
+    assert_eq!(run.code(), None);
+    until("COMMAND is dead", || !runs(command));
+    kill_process(child, Signal::KILL).unwrap();
+}
+
+#[test]
+fn what_ends_the_group_does_not_end_the_warden() {
     let place = Place::new();
     let script = "trap 'echo TERM >> got' TERM; echo $$ > command; sh -c 'trap \"\" TERM; echo $$ > child; \
                   while :; do sleep 0.1; done'; true";
@@ -75,7 +87,7 @@ fn the_warden_alone_cannot_be_ended_by_what_ends_the_group() {
     run.signal(Signal::TERM);
     run.signal(Signal::TERM);
     // The warden is the group's leader, and has got it too by the time that it got to `child`.
-    let warden = rustix::process::getpgid(Some(child)).unwrap();
+    let warden = getpgid(Some(child)).unwrap();
     assert!(warden != command && runs(warden));
     run.signal(Signal::KILL);
     until("all of it is dead", || !runs(command) && !runs(child));

@@ -33,6 +33,16 @@ fn a_command_reads_the_terminal_and_the_shell_has_it_back_afterwards() {
 }
 
 #[test]
+fn a_command_at_a_terminal_is_in_its_foreground_from_the_start() {
+    let mut shell = Shell::start();
+    let script = "read pid name state parent group session line foreground rest < /proc/self/stat; \
+                  [ $group = $foreground ] && echo in fro''nt || echo be''hind";
+    shell.types(&format!("polylock run n -- sh -c '{script}'; echo code:$?\n"));
+    shell.shows("code:0");
+    assert!(shell.screen().contains("in front\r\n"), "{}", shell.screen());
+}
+
+#[test]
 fn control_c_ends_command_and_leaves_the_shell() {
     let mut shell = Shell::start();
     shell.types("polylock run n -- sh -c 'echo run''ning; sleep 30; echo not reached'\n");
@@ -116,6 +126,18 @@ fn the_rest_of_a_pipeline_keeps_the_terminal() {
     shell.shows("[mine]");
     shell.types("echo code:$?\n");
     shell.shows("code:0");
+}
+
+#[test]
+fn a_spinner_shows_that_a_run_waits_and_goes_away() {
+    let mut shell = Shell::start();
+    shell.types("polylock run n -- sh -c 'echo run''ning; while ! [ -e enough ]; do sleep 0.01; done' &\n");
+    shell.shows("running\r\n");
+    shell.types("export TERM=xterm; polylock run n -- echo fol''lowed\n");
+    shell.shows("waiting for \"n\"");
+    std::fs::write(shell.place.path("enough"), "").unwrap();
+    // The line is cleared before COMMAND writes.
+    shell.shows("\x1b[2Kfollowed\r\n");
 }
 
 #[test]
