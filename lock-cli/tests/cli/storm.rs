@@ -150,7 +150,7 @@ fn start(url: &str, ttl: &str, place: &Place) -> Child {
     if url.starts_with("redis:") {
         url += "&connect_timeout=30s";
     }
-    let arguments = ["counter", "--wait=2m", "--ttl", ttl, "--grace=500ms", "--", "sh", "-c", INCREMENT];
+    let arguments = ["counter", "--wait=10m", "--ttl", ttl, "--grace=500ms", "--", "sh", "-c", INCREMENT];
     let mut run = run_at(&url, &place.path(""), &arguments);
     run.stdout(Stdio::null()).stderr(append(&place.path("errors"))).spawn().unwrap()
 }
