@@ -17,7 +17,7 @@ pub(crate) type Ending = oneshot::Sender<oneshot::Sender<Result<Released>>>;
 /// The task that renews one held claim, tells its loss, and releases it at the end.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) hold: EndOnDrop,
     pub(crate) entry: Entry,
     pub(crate) ending: oneshot::Receiver<oneshot::Sender<Result<Released>>>,
     /// By when everything must be released, once `Locks::close` was called.
@@ -30,8 +30,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) async fn run(self) {
         let Self { hold, entry, ending, mut closing, doubt, renew_at_once } = self;
-        // If the runtime drops this task, nobody renews the claim any more.
-        let _gone = EndOnDrop(&hold);
+        let hold = &*hold.0;
         let verbs = hold.verbs();
         let max_hold = verbs.terms.max_hold.map(|most| verbs.clock.now() + most);
 
@@ -40,10 +39,10 @@ impl Keeper {
         tokio::select! {
             biased;
             () = hold.ended().cancelled() => {}
-            () = deadline(&hold) => {}
+            () = deadline(hold) => {}
             () = close_called(&mut closing) => hold.end(Loss::Closed),
             () = verbs.at(max_hold) => hold.end(Loss::MaxHold),
-            () = renew_until_lost(&hold, doubt, renew_at_once) => hold.end(Loss::Revoked),
+            () = renew_until_lost(hold, doubt, renew_at_once) => hold.end(Loss::Revoked),
         }
 
         let mut reply = None;
@@ -56,16 +55,18 @@ impl Keeper {
             // But a close has its own deadline.
             _ => tokio::select! {
                 ended = ending => reply = ended.ok(),
-                () = close_deadline(&mut closing, &hold) => {}
+                () = close_deadline(&mut closing, hold) => {}
             },
         }
         entry.close(verbs.end(&hold.claim, reply).await);
     }
 }
 
-struct EndOnDrop<'a>(&'a Hold);
+/// If the runtime drops the keeper's task, even before its first poll, nobody renews the claim any more.
+#[derive(Debug)]
+pub(crate) struct EndOnDrop(pub(crate) Arc<Hold>);
 
-impl Drop for EndOnDrop<'_> {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(Loss::RuntimeGone);
     }
