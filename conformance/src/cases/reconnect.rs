@@ -232,12 +232,13 @@ async fn a_server_that_comes_back_empty_tells_its_holders(stage: Stage) -> Outco
 
 /// A renewal's reply is lost, the link is down for a moment, and so on; a rival never gets in.
 async fn short_breaks_of_the_link_cost_no_lock(stage: Stage) -> Outcome {
-    // The case lasts for more than two of these leases.
-    let holder = stage.client_with(stage.options().with_ttl(stage.part(3.0))).await?;
+    // The case lasts for longer than one of these leases.
+    let options = stage.options().with_ttl(stage.part(3.0)).with_verb_limit(Duration::from_secs(2));
+    let holder = stage.client_with(options).await?;
     let rival = stage.patient_client().await?;
     let name = stage.name();
     let held = holder.acquire(&name).await?;
-    for round in 0..stage.rounds(8, 200) {
+    for round in 0..stage.rounds(6, 200) {
         if round % 2 == 0 {
             let cuts = holder.link.cuts();
             holder.link.cut_after_requests(1);
@@ -247,7 +248,9 @@ async fn short_breaks_of_the_link_cost_no_lock(stage: Stage) -> Outcome {
             stage.pass(0.2).await;
             holder.link.heal();
         }
-        stage.pass(0.3).await;
+        let before = holder.locks.statistics().renewals;
+        let renewed = || holder.locks.statistics().renewals > before || !held.is_held();
+        until(&stage, "a renewal after the break", renewed).await?;
         assert!(held.seen(), "lost in round {round}");
         assert!(rival.try_acquire(&name).await?.is_none(), "passed on in round {round}");
     }
