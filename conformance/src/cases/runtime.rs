@@ -69,10 +69,13 @@ fn acquire_on(runtime: &Runtime, stage: &Stage, name: &Name) -> Result<(Client, 
     })
 }
 
+/// Drops a guard somewhere; an error if that panicked.
+type Place = fn(Guard) -> thread::Result<()>;
+
 /// In a thread without a runtime, on a blocking thread, inside another runtime.
 async fn a_guard_may_be_dropped_anywhere(stage: Stage) -> Outcome {
     let (client, other) = (stage.patient_client().await?, stage.patient_client().await?);
-    let places: [(&str, fn(Guard) -> thread::Result<()>); 3] = [
+    let places: [(&str, Place); 3] = [
         ("a plain thread", |guard| thread::spawn(|| drop(guard)).join()),
         ("a blocking thread", |guard| {
             let dropped = Handle::current().spawn_blocking(|| drop(guard));
