@@ -46,6 +46,7 @@ pub(crate) const CASES: &[Case] = &[
         Need::Promised(Promise::Exclusion(Fault::HolderPause))
     ),
     case!(a_lock_survives_a_server_restart, Need::ServerProcess, Need::Promised(RESTART)),
+    case!(a_server_restart_lets_two_hold, Need::ServerProcess, Need::Absent(RESTART)),
     case!(without_kept_data_a_restart_lets_two_hold, Need::ServerProcess, Need::Absent(DATA_LOSS)),
     case!(lost_data_lets_two_hold, Need::LoseData, Need::Absent(DATA_LOSS)),
     case!(a_lock_survives_a_step_of_the_servers_clock, Need::StepClock, Need::Promised(CLOCK_STEP)),
@@ -257,12 +258,20 @@ async fn a_lock_survives_a_server_restart(stage: Stage) -> Outcome {
 }
 
 /// Why exclusion through data loss is not promised: a server without its data grants what is held.
+async fn a_server_restart_lets_two_hold(stage: Stage) -> Outcome {
+    restarted_lets_two_hold(&stage, Lever::Start).await
+}
+
 async fn without_kept_data_a_restart_lets_two_hold(stage: Stage) -> Outcome {
+    restarted_lets_two_hold(&stage, Lever::StartEmpty).await
+}
+
+async fn restarted_lets_two_hold(stage: &Stage, start: Lever<'_>) -> Outcome {
     let bare = stage.bare().await?;
     let name = stage.name();
     let lease = bare.held(&stage.claim_for(&name, 60.0)).await?.lease;
     stage.pull(Lever::Kill)?;
-    stage.pull(Lever::StartEmpty)?;
+    stage.pull(start)?;
     stage.bare().await?.held(&stage.claim(&name)).await?;
     assert!(Moment::now() < lease.end(), "the first lease is over");
     Ok(())

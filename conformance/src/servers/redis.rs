@@ -45,6 +45,10 @@ impl Redis {
     pub const DURABLE: &'static [&'static str] =
         &["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"];
 
+    /// Settings that forget: a restart loses everything, and full memory any key.
+    pub const VOLATILE: &'static [&'static str] =
+        &["--save", "", "--appendonly", "no", "--maxmemory-policy", "allkeys-lru"];
+
     /// Starts `redis-server` with these options and waits until it answers.
     ///
     /// # Errors
