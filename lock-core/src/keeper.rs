@@ -4,11 +4,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::debug;
 
 use crate::{
-    Loss, Moment, Released, Renewal, Result, Signal,
-    backoff::{Backoff, random_part},
-    hold::Hold,
-    ledger::Entry,
-    mutants,
+    Loss, Moment, Released, Renewal, Result, Signal, backoff::Backoff, hold::Hold, ledger::Entry, mutants,
 };
 
 /// How a guard ends: by sending a reply channel (`release().await`), or by dropping its sender.
@@ -39,9 +35,9 @@ impl Keeper {
         tokio::select! {
             biased;
             () = hold.ended().cancelled() => {}
-            () = deadline(hold) => {}
             () = close_called(&mut closing) => hold.end(Loss::Closed),
             () = verbs.at(max_hold) => hold.end(Loss::MaxHold),
+            // If the deadline was first, it has ended already.
             () = renew_until_lost(hold, doubt, renew_at_once) => hold.end(Loss::Revoked),
         }
 
@@ -72,14 +68,15 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Resolves when the hold has ended by the clock. It does not depend on any renewal's answer.
+/// Resolves when the hold has ended, by the clock at the latest.
 async fn deadline(hold: &Hold) {
     while hold.loss().is_none() {
         hold.verbs().clock.sleep_until(hold.valid_until()).await;
     }
 }
 
-/// Renews at every third of the lease and on doubt; resolves on the server's word that it is lost.
+/// Renews at every third of the lease and on doubt; resolves on the server's word that it is lost, or at
+/// the deadline, which waits for no renewal's answer.
 async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool) {
     let verbs = hold.verbs();
     let usable = hold.usable();
@@ -87,15 +84,19 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool)
     let mut next = if at_once { verbs.clock.now() } else { next_renewal(hold) };
     loop {
         tokio::select! {
-            () = verbs.clock.sleep_until(next) => {}
+            () = verbs.clock.sleep_until(next.min(hold.valid_until())) => {}
             () = raised(&mut doubt) => debug!(name = %hold.claim.name, "the lease is in doubt"),
         }
-        match verbs.renew(&hold.claim).await {
+        let answer = tokio::select! {
+            biased;
+            () = deadline(hold) => return,
+            answer = verbs.renew(&hold.claim) => answer,
+        };
+        match answer {
             Ok(Renewal::Kept(lease)) => {
                 verbs.counters.renewals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 if !hold.extend(lease) {
-                    // Too late: the deadline has ended it, and says so.
-                    return std::future::pending().await;
+                    return;
                 }
                 backoff.reset();
                 next = next_renewal(hold);
@@ -105,8 +106,8 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool)
                 verbs.counters.renewal_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 debug!(name = %hold.claim.name, %error, "a renewal failed");
                 if !error.is_transient() && !mutants::active("permanent-errors-retried") {
-                    // Asking again cannot help; the deadline ends it.
-                    return std::future::pending().await;
+                    // Asking again cannot help.
+                    return deadline(hold).await;
                 }
                 next = verbs.clock.now() + backoff.pause();
             }
@@ -115,9 +116,10 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool)
 }
 
 /// A third of the usable lease after its origin, up to a tenth earlier at random, so that ten thousand
-/// locks taken at once are not renewed at once.
+/// locks taken at once are not renewed at once. The claim's owner is random already.
 fn next_renewal(hold: &Hold) -> Moment {
-    hold.lease().since + (hold.usable() / 3).mul_f64(1.0 - random_part() / 10.0)
+    let random = f64::from(hold.claim.owner.as_bytes()[0]) / 256.0;
+    hold.lease().since + (hold.usable() / 3).mul_f64(1.0 - random / 10.0)
 }
 
 async fn raised(doubt: &mut Option<Signal>) {
