@@ -26,6 +26,8 @@ fn no_argument_and_no_environment_of_commands_holds_the_password() {
     assert!(place.read("environment").contains("POLYLOCK_URL=withheld:\n"));
     fs::write(place.path("enough"), "").unwrap();
     assert_eq!(run.code(), Some(0));
+    // Its last word.
+    run.says("released");
     assert!(!run.errors().contains(SECRET), "{}", run.errors());
 }
 
