@@ -23,7 +23,7 @@
 //!
 //! ## Waiting, or not
 //!
-//! [`Lock::acquire`] waits for as long as it takes. [`Lock::try_acquire`] asks once, and
+//! [`Lock::acquire`] waits as long as others hold the lock. [`Lock::try_acquire`] asks once, and
 //! [`Lock::acquire_within`] has a patience; both say `None` when another holds the lock. `None` is never
 //! a guess: an unreachable server is an [`Error`].
 //!

@@ -29,6 +29,12 @@ impl Failure {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), at: Location::caller() }
     }
+
+    /// The same, with what was found instead.
+    pub(crate) fn but(mut self, found: &dyn fmt::Debug) -> Self {
+        self.text = format!("{}, not {found:?}", self.text);
+        self
+    }
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {

@@ -89,6 +89,12 @@ impl Stage {
         self.client_with(self.options()).await
     }
 
+    /// A new client whose leases are so long that none ends within a case: what passes on was released.
+    /// It also takes a slow server's time.
+    pub(crate) async fn patient_client(&self) -> Result<Client, Failure> {
+        self.client_with(self.options().with_ttl(self.part(40.0))).await
+    }
+
     /// A new client with options; start from [`options`](Self::options).
     pub(crate) async fn client_with(&self, options: Options) -> Result<Client, Failure> {
         let Bare { backend, link } = self.bare().await?;
@@ -105,14 +111,13 @@ impl Stage {
     pub(crate) async fn bare(&self) -> Result<Bare, Failure> {
         let link = self.server.wire().map_or_else(|| Ok(Link::without_wire()), Link::to)?;
         let backend = self.connect(&self.server.url(link.address())).await?;
-        let backend =
-            if link.address().is_some() { backend } else { Arc::new(Gate::new(backend, &link)) as Arc<_> };
-        Ok(Bare { backend, link })
+        let backend = if link.address().is_some() { backend } else { Arc::new(Gate::new(backend, &link)) };
+        Ok(Bare { backend: mutants::wrap(backend), link })
     }
 
     /// Connects without a link.
     pub(crate) async fn connect(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
-        Ok(mutants::wrap(self.fixture.connect(url).await?.into()))
+        Ok(self.fixture.connect(url).await?.into())
     }
 
     /// A new claim on a name, by a new owner; it asks for ttl and grace, as a client does.
@@ -252,28 +257,45 @@ pub(crate) struct Bare {
 
 impl Bare {
     /// Acquires a claim that must be granted.
-    pub(crate) async fn held(&self, claim: &Claim) -> Result<Grant, Failure> {
-        match self.backend.acquire(claim).await? {
-            Attempt::Held(grant) => Ok(grant),
-            other => Err(Failure::new(format!("held was expected, not {other:?}"))),
+    #[track_caller]
+    pub(crate) fn held<'a>(
+        &'a self,
+        claim: &Claim,
+    ) -> impl Future<Output = Result<Grant, Failure>> + use<'a> {
+        let (claim, unexpected) = (claim.clone(), Failure::new("held was expected"));
+        async move {
+            match self.backend.acquire(&claim).await? {
+                Attempt::Held(grant) => Ok(grant),
+                other => Err(unexpected.but(&other)),
+            }
         }
     }
 
     /// Asks for a claim that must find the lock busy.
-    pub(crate) async fn busy(&self, claim: &Claim) -> Result<Busy, Failure> {
-        match self.backend.acquire(claim).await? {
-            Attempt::Busy(busy) => Ok(busy),
-            other => Err(Failure::new(format!("busy was expected, not {other:?}"))),
+    #[track_caller]
+    pub(crate) fn busy<'a>(&'a self, claim: &Claim) -> impl Future<Output = Result<Busy, Failure>> + use<'a> {
+        let (claim, unexpected) = (claim.clone(), Failure::new("busy was expected"));
+        async move {
+            match self.backend.acquire(&claim).await? {
+                Attempt::Busy(busy) => Ok(busy),
+                other => Err(unexpected.but(&other)),
+            }
         }
     }
 
     /// Asks again and again, as fast as the server answers, until the claim is granted.
-    pub(crate) async fn held_at_last(&self, claim: &Claim) -> Result<Grant, Failure> {
-        loop {
-            if let Attempt::Held(grant) = self.backend.acquire(claim).await? {
-                return Ok(grant);
+    pub(crate) fn held_at_last<'a>(
+        &'a self,
+        claim: &Claim,
+    ) -> impl Future<Output = Result<Grant, Failure>> + use<'a> {
+        let claim = claim.clone();
+        async move {
+            loop {
+                if let Attempt::Held(grant) = self.backend.acquire(&claim).await? {
+                    return Ok(grant);
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -103,6 +103,11 @@ impl Directory {
         }
     }
 
+    /// Gives a file a second name, the same in another directory.
+    pub(crate) fn link(&self, other: &Self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::linkat(&self.handle, name, &other.handle, name, AtFlags::empty())?)
+    }
+
     /// Removes a file.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())?)

@@ -11,8 +11,10 @@ use rustix::fs::OFlags;
 
 use crate::{directory::Directory, error::failed};
 
-/// The directory of the liveness files.
-const DIRECTORY: &str = ".alive";
+/// Where a process opens its file, and where waiters listen.
+const LISTENED: &str = ".wake";
+/// Where everybody looks at it: a second name of the same file, so that looking makes no noise.
+const LOOKED_AT: &str = ".alive";
 
 /// How long a dead process's file is kept: longer than any lease in which it may be named.
 const KEPT: Duration = Duration::from_hours(72);
@@ -31,20 +33,25 @@ pub(crate) struct Liveness {
 
 /// The liveness files of all processes.
 #[derive(Debug)]
-pub(crate) struct Processes(Directory);
+pub(crate) struct Processes {
+    listened: Directory,
+    looked_at: Directory,
+}
 
 impl Liveness {
     /// Shows that this process lives.
     pub(crate) fn show(locks: &Directory) -> Result<Self> {
-        let processes = Arc::new(Processes(locks.subdirectory(DIRECTORY)?));
+        let (listened, looked_at) = (locks.subdirectory(LISTENED)?, locks.subdirectory(LOOKED_AT)?);
+        let processes = Processes { listened, looked_at };
         processes.sweep();
         let id = Owner::random()?.to_hex();
-        let path = processes.0.path_of(&id);
+        let path = processes.listened.path_of(&id);
         // Opened for writing, since the kernel tells watchers of the end of writers only.
-        let file = processes.0.file(&id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        let file = processes.listened.file(&id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
         let file = file.ok_or_else(|| Error::new(ErrorKind::Internal, "a created file is missing"))?;
         file.try_lock().map_err(|e| failed("lock the new", &path, e))?;
-        Ok(Self { processes, id, file })
+        processes.listened.link(&processes.looked_at, &id).map_err(|e| failed("link", &path, e))?;
+        Ok(Self { processes: Arc::new(processes), id, file })
     }
 
     /// What states of claims say of their process.
@@ -60,39 +67,38 @@ impl Liveness {
     /// A second descriptor: the sign lasts until both are closed.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd> {
         let duplicate = self.file.try_clone();
-        Ok(duplicate.map_err(|e| failed("duplicate", &self.processes.0.path_of(&self.id), e))?.into())
+        Ok(duplicate.map_err(|e| failed("duplicate", &self.processes.listened.path_of(&self.id), e))?.into())
     }
 }
 
 impl Drop for Liveness {
     fn drop(&mut self) {
-        // If that fails it looks like a crash, and the file is swept later.
-        let _ = self.processes.0.remove(&self.id);
+        self.processes.remove(&self.id);
     }
 }
 
 impl Processes {
-    /// The directory.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.0
+    /// The directory that waiters listen to.
+    pub(crate) fn listened(&self) -> &Directory {
+        &self.listened
     }
 
     /// Whether a process is dead for certain.
     pub(crate) fn is_dead(&self, id: &str) -> bool {
-        let Ok(Some(file)) = self.0.file(id, OFlags::RDONLY) else { return false };
-        // Shared, so that two who look at the same time do not take each other for the process.
-        file.try_lock_shared().is_ok()
+        is_unlocked(&self.looked_at, id) == Some(true)
     }
 
-    /// Whether a process that closed its file is dead: the kernel reports the close just before it ends
+    /// Whether a process that closed its file is dead: the kernel tells of the close just before it ends
     /// the lock.
     pub(crate) fn dies(&self, id: &str) -> bool {
-        (0..50).any(|_| {
-            self.is_dead(id) || {
+        for _ in 0..50 {
+            if let Some(false) = is_unlocked(&self.looked_at, id) {
                 thread::sleep(Duration::from_millis(1));
-                false
+            } else {
+                return self.is_dead(id);
             }
-        })
+        }
+        false
     }
 
     /// Removes the files that dead processes left long ago.
@@ -100,18 +106,36 @@ impl Processes {
     /// The wall clock decides, which may step: a file that is removed too early makes a claim last
     /// until the end of its lease, no longer.
     fn sweep(&self) {
-        let Ok(entries) = self.0.own_path().read_dir() else { return };
+        let Ok(entries) = self.listened.own_path().read_dir() else { return };
         for entry in entries.flatten() {
             let modified = entry.metadata().and_then(|found| found.modified());
             let age = modified.ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
-            if let Some(id) = entry.file_name().to_str()
+            if let Some(id) = entry.file_name().to_str().filter(|name| is_id(name))
                 && age.is_some_and(|age| age > KEPT)
-                && self.is_dead(id)
+                && is_unlocked(&self.listened, id) == Some(true)
             {
-                let _ = self.0.remove(id);
+                self.remove(id);
             }
         }
     }
+
+    fn remove(&self, id: &str) {
+        // If that fails, the process looks killed when it has ended, and the file is swept later.
+        let _ = self.looked_at.remove(id);
+        let _ = self.listened.remove(id);
+    }
+}
+
+/// Whether a file's name is that of a process, not that of a state file.
+pub(crate) fn is_id(name: &str) -> bool {
+    Owner::from_hex(name).is_some()
+}
+
+/// Whether nobody holds the kernel's lock on a file; `None` if there is no file to be seen.
+fn is_unlocked(directory: &Directory, id: &str) -> Option<bool> {
+    let file = directory.file(id, OFlags::RDONLY).ok().flatten()?;
+    // Shared, so that two who look at the same time do not take each other for the process.
+    Some(file.try_lock_shared().is_ok())
 }
 
 #[cfg(test)]
@@ -130,7 +154,7 @@ mod tests {
         let observer = Liveness::show(&locks).unwrap();
         assert!(!observer.processes.is_dead(&observer.id), "even to itself");
 
-        let process = File::create(observer.processes.0.path_of("process")).unwrap();
+        let process = File::create(observer.processes.looked_at.path_of("process")).unwrap();
         process.lock().unwrap();
         let inherited = process.try_clone().unwrap();
         drop(process);
@@ -143,7 +167,7 @@ mod tests {
     fn a_death_that_is_just_happening_is_waited_for() {
         let (_folder, locks) = locks();
         let observer = Liveness::show(&locks).unwrap();
-        let process = File::create(observer.processes.0.path_of("process")).unwrap();
+        let process = File::create(observer.processes.looked_at.path_of("process")).unwrap();
         process.lock().unwrap();
         let dying = thread::spawn(move || {
             thread::sleep(Duration::from_millis(5));
@@ -170,12 +194,15 @@ mod tests {
         let living = Liveness::show(&locks).unwrap();
         let old = SystemTime::now() - KEPT - Duration::from_secs(60);
         living.file.set_modified(old).unwrap();
-        let create = |id: &str| File::create(living.processes.0.path_of(id)).unwrap();
-        create("old").set_modified(old).unwrap();
-        create("young");
+        let path = |id: &str| living.processes.listened.path_of(id);
+        let create = |id: &str| File::create(path(id)).unwrap();
+        let [old_id, young_id] = ["0".repeat(32), "1".repeat(32)];
+        create(&old_id).set_modified(old).unwrap();
+        create(&young_id);
+        create("a.lock").set_modified(old).unwrap();
 
         drop(Liveness::show(&locks).unwrap());
-        let exists = |id: &str| living.processes.0.path_of(id).exists();
-        assert!(exists(&living.id) && exists("young") && !exists("old"));
+        assert!([&living.id, &young_id, "a.lock"].iter().all(|id| path(id).exists()));
+        assert!(!path(&old_id).exists());
     }
 }

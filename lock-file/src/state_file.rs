@@ -119,7 +119,7 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    const FIRST_PAUSE: Duration = Duration::from_micros(200);
+    const FIRST_PAUSE: Duration = Duration::from_millis(1);
     const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
     /// Whoever owns the other end of `wanted` waits for the answer.

@@ -35,7 +35,8 @@ impl Store {
             Error::new(ErrorKind::Unsupported, text).with_source(e)
         })?;
         let liveness = Liveness::show(&directory)?;
-        Ok(Self { directory, file_system, boot: boot.trim_end().into(), liveness, watch: Watch::default() })
+        let watch = Watch::new(liveness.processes().clone());
+        Ok(Self { directory, file_system, boot: boot.trim_end().into(), liveness, watch })
     }
 
     pub(crate) fn guarantees(&self) -> Guarantees {
@@ -60,7 +61,7 @@ impl Store {
         if !claim.queue {
             return Ok(Attempt::Busy(Busy::new(None, recheck(&unarmed))));
         }
-        let ear = self.watch.listen(&self.directory, self.liveness.processes(), &file, &unarmed.process);
+        let ear = self.watch.listen(&file, &unarmed.process);
         let armed = match self.look(claim, &file, &mut effort)? {
             Look::Held(grant) => return Ok(Attempt::Held(grant)),
             Look::Busy(holder) => holder,
@@ -100,6 +101,9 @@ impl Store {
             Some(holder) if holder.owner == claim.owner => {
                 effort.still_wanted()?;
                 locked.write_lease(&state::Lease::released(holder.token))?;
+                // Without the kernel's lock in the way of those who are told.
+                drop(locked);
+                self.watch.tell(&file);
                 Ok(Released::Released)
             }
             _ => Ok(Released::Absent),

@@ -8,38 +8,64 @@ use notify::{
     Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
     event::{AccessKind, AccessMode},
 };
+use rustix::fs::OFlags;
 use tokio::sync::Notify;
 
-use crate::{directory::Directory, liveness::Processes};
+use crate::liveness::{Processes, is_id};
 
-/// Tells waiters that a state file was written or that a process died: one inotify instance for all of
-/// them, set up when somebody first waits.
+/// Tells waiters that a lock was released or that a process died: one inotify instance for all of them,
+/// set up when somebody first waits.
 ///
-/// It listens to writes, not to the opening and closing of state files: a waiter that looks again does
-/// not wake the others.
-#[derive(Debug, Default)]
+/// It listens to a directory in which nothing happens but that: a release opens and closes an empty file
+/// there, and the file of a process is closed there by its end. The state files are elsewhere, so that
+/// a thousand waiters who look again do not wake each other.
+#[derive(Debug)]
 pub(crate) struct Watch {
+    processes: Arc<Processes>,
     ears: Arc<Ears>,
     watcher: Mutex<Option<RecommendedWatcher>>,
     warned: OnceLock<()>,
 }
 
 impl Watch {
-    /// Listens from now on to the state of a lock and to the death of a process. `None` if the system
+    pub(crate) fn new(processes: Arc<Processes>) -> Self {
+        Self { processes, ears: Arc::default(), watcher: Mutex::default(), warned: OnceLock::new() }
+    }
+
+    /// Tells everybody who listens to this state file that it was released.
+    pub(crate) fn tell(&self, file: &str) {
+        if let Err(error) = self.processes.listened().file(file, OFlags::WRONLY | OFlags::CREATE) {
+            tracing::debug!(%error, "waiters were not told of a release; they look again by themselves");
+        }
+    }
+
+    /// Listens from now on to the release of a lock and to the death of a process. `None` if the system
     /// has no more notifications to give.
-    pub(crate) fn listen(
-        &self,
-        locks: &Directory,
-        processes: &Arc<Processes>,
-        file: &str,
-        process: &str,
-    ) -> Option<Ear> {
+    pub(crate) fn listen(&self, file: &str, process: &str) -> Option<Ear> {
         let mut watcher = lock(&self.watcher);
         if watcher.is_none() {
-            *watcher = start(&self.ears, locks, processes).map_err(|error| self.warn(&error)).ok();
+            *watcher = self.start().map_err(|error| self.warn(&error)).ok();
         }
         watcher.as_ref()?;
-        Some(Ears::add(&self.ears, [Source::State(file.into()), Source::Process(process.into())]))
+        Some(Ears::add(&self.ears, [file.into(), process.into()]))
+    }
+
+    fn start(&self) -> notify::Result<RecommendedWatcher> {
+        let (ears, processes) = (self.ears.clone(), self.processes.clone());
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let Some(event) = event.ok().filter(|event| !event.need_rescan()) else {
+                return ears.wake_all();
+            };
+            // Nobody but the process itself opens its file for writing.
+            if let EventKind::Access(AccessKind::Close(AccessMode::Write)) = event.kind
+                && let Some(name) = event.paths.first().and_then(|path| path.file_name()?.to_str())
+                && (!is_id(name) || processes.dies(name))
+            {
+                ears.wake(name);
+            }
+        })?;
+        watcher.watch(&self.processes.listened().own_path(), RecursiveMode::NonRecursive)?;
+        Ok(watcher)
     }
 
     fn warn(&self, error: &notify::Error) {
@@ -49,48 +75,11 @@ impl Watch {
     }
 }
 
-fn start(
-    ears: &Arc<Ears>,
-    locks: &Directory,
-    processes: &Arc<Processes>,
-) -> notify::Result<RecommendedWatcher> {
-    let (state_path, process_path) = (locks.own_path(), processes.directory().own_path());
-    let (ears, processes) = (ears.clone(), processes.clone());
-    let mut watcher = notify::recommended_watcher({
-        let (state_path, process_path) = (state_path.clone(), process_path.clone());
-        move |event: notify::Result<Event>| {
-            let Some(event) = event.ok().filter(|event| !event.need_rescan()) else {
-                return ears.wake_all();
-            };
-            let Some(path) = event.paths.first() else { return };
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
-            else {
-                return;
-            };
-            match event.kind {
-                EventKind::Modify(_) | EventKind::Remove(_) if folder == state_path => {
-                    ears.wake(&Source::State(name.into()));
-                }
-                // Nobody but the process itself opens its file for writing.
-                EventKind::Access(AccessKind::Close(AccessMode::Write))
-                    if folder == process_path && processes.dies(name) =>
-                {
-                    ears.wake(&Source::Process(name.into()));
-                }
-                _ => {}
-            }
-        }
-    })?;
-    watcher.watch(&state_path, RecursiveMode::NonRecursive)?;
-    watcher.watch(&process_path, RecursiveMode::NonRecursive)?;
-    Ok(watcher)
-}
-
 /// Listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Ear {
     heard: Arc<Notify>,
-    sources: [Source; 2],
+    sources: [String; 2],
     ears: Arc<Ears>,
 }
 
@@ -115,18 +104,12 @@ impl Drop for Ear {
     }
 }
 
-/// What can be heard: a state file, or a liveness file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Source {
-    State(String),
-    Process(String),
-}
-
+/// Who listens to what: the names of state files, and of processes.
 #[derive(Debug, Default)]
-struct Ears(Mutex<HashMap<Source, Vec<Weak<Notify>>>>);
+struct Ears(Mutex<HashMap<String, Vec<Weak<Notify>>>>);
 
 impl Ears {
-    fn add(ears: &Arc<Self>, sources: [Source; 2]) -> Ear {
+    fn add(ears: &Arc<Self>, sources: [String; 2]) -> Ear {
         let heard = Arc::new(Notify::new());
         let mut by_source = lock(&ears.0);
         for source in &sources {
@@ -148,7 +131,7 @@ impl Ears {
         }
     }
 
-    fn wake(&self, source: &Source) {
+    fn wake(&self, source: &str) {
         for heard in lock(&self.0).get(source).into_iter().flatten().filter_map(Weak::upgrade) {
             heard.notify_one();
         }

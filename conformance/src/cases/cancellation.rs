@@ -6,7 +6,7 @@ use lock_core::{ErrorKind, Moment};
 
 use crate::{
     Lever, Need, Stage,
-    case::{Case, Failure, Outcome, case},
+    case::{Case, Outcome, case},
     link::Way,
     polled::polled,
     stage::Client,
@@ -28,14 +28,9 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_dropped_guard_is_released),
 ];
 
-/// A client that never gives the lock up by itself within a case: what passes on was released.
-async fn patient(stage: &Stage) -> Result<Client, Failure> {
-    stage.client_with(stage.options().with_ttl(stage.part(40.0))).await
-}
-
 /// Of a free lock, and of a held one; until it is not polled any more before the lock is released.
 async fn an_acquire_dropped_at_any_poll_leaves_nothing(stage: Stage) -> Outcome {
-    let (client, other) = (patient(&stage).await?, patient(&stage).await?);
+    let (client, other) = (stage.patient_client().await?, stage.patient_client().await?);
     for held in [false, true] {
         for polls in 0.. {
             let name = stage.name();
@@ -58,7 +53,7 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing(stage: Stage) -> Outcome 
 
 /// Dropped after up to a hundredth of the ttl, on a link that is about as slow.
 async fn an_acquire_dropped_at_any_time_leaves_nothing(stage: Stage) -> Outcome {
-    let (client, other) = (patient(&stage).await?, patient(&stage).await?);
+    let (client, other) = (stage.patient_client().await?, stage.patient_client().await?);
     client.link.delay(Way::Both, stage.part(0.004));
     for round in 0..stage.rounds(20, 500) {
         let name = stage.name();
@@ -74,8 +69,8 @@ async fn an_acquire_dropped_at_any_time_leaves_nothing(stage: Stage) -> Outcome 
 
 /// Two tasks wait; the first is dropped: the second gets the lock when it is released.
 async fn a_dropped_wait_is_passed_over(stage: Stage) -> Outcome {
-    let (holder, near) = (patient(&stage).await?, Arc::new(patient(&stage).await?));
-    let far = Arc::new(patient(&stage).await?);
+    let (holder, near) = (stage.patient_client().await?, Arc::new(stage.patient_client().await?));
+    let far = Arc::new(stage.patient_client().await?);
     for second in [&near, &far] {
         let name = stage.name();
         let held = holder.acquire(&name).await?;
@@ -92,8 +87,8 @@ async fn a_dropped_wait_is_passed_over(stage: Stage) -> Outcome {
 
 /// Patience ends; the holder releases; a third gets the lock, though the second stood before it.
 async fn a_wait_that_ran_out_is_passed_over(stage: Stage) -> Outcome {
-    let (holder, second) = (patient(&stage).await?, patient(&stage).await?);
-    let third = Arc::new(patient(&stage).await?);
+    let (holder, second) = (stage.patient_client().await?, stage.patient_client().await?);
+    let third = Arc::new(stage.patient_client().await?);
     let name = stage.name();
     let held = holder.acquire(&name).await?;
     assert!(second.acquire_within(&name, stage.part(0.4)).await?.is_none());
@@ -105,7 +100,7 @@ async fn a_wait_that_ran_out_is_passed_over(stage: Stage) -> Outcome {
 }
 
 async fn a_client_whose_wait_was_dropped_can_wait_again(stage: Stage) -> Outcome {
-    let (holder, client) = (patient(&stage).await?, Arc::new(patient(&stage).await?));
+    let (holder, client) = (stage.patient_client().await?, Arc::new(stage.patient_client().await?));
     let name = stage.name();
     let held = holder.acquire(&name).await?;
     for _ in 0..3 {
@@ -121,7 +116,7 @@ async fn a_client_whose_wait_was_dropped_can_wait_again(stage: Stage) -> Outcome
 
 /// The server granted it, the reply is lost, the caller is gone: the claim is released all the same.
 async fn an_acquire_dropped_while_its_reply_is_lost_leaves_nothing(stage: Stage) -> Outcome {
-    let (client, other) = (Arc::new(patient(&stage).await?), patient(&stage).await?);
+    let (client, other) = (Arc::new(stage.patient_client().await?), stage.patient_client().await?);
     let name = stage.name();
     client.acquire(&stage.name()).await?.release().await?;
     client.link.blackhole(Way::ToClient);
@@ -142,7 +137,7 @@ async fn an_acquire_dropped_while_its_reply_is_lost_leaves_nothing(stage: Stage)
 
 /// The server granted it, the reply is lost: asking again finds one's own claim, not another's.
 async fn a_lost_reply_does_not_keep_the_client_from_asking_again(stage: Stage) -> Outcome {
-    let client = patient(&stage).await?;
+    let client = stage.patient_client().await?;
     client.acquire(&stage.name()).await?.release().await?;
     for _ in 0..3 {
         let name = stage.name();
@@ -158,7 +153,7 @@ async fn a_lost_reply_does_not_keep_the_client_from_asking_again(stage: Stage) -
 
 /// The link is cut after the first, second, … request of acquire and release.
 async fn a_fault_at_any_request_leaves_the_lock_to_be_had(stage: Stage) -> Outcome {
-    let (client, other) = (patient(&stage).await?, patient(&stage).await?);
+    let (client, other) = (stage.patient_client().await?, stage.patient_client().await?);
     client.acquire(&stage.name()).await?.release().await?;
     for requests in 1..=stage.rounds(4, 12) {
         let name = stage.name();
@@ -250,7 +245,7 @@ async fn a_try_after_a_wait_asks_the_server(stage: Stage) -> Outcome {
 }
 
 async fn a_dropped_guard_is_released(stage: Stage) -> Outcome {
-    let (holder, waiter) = (patient(&stage).await?, Arc::new(patient(&stage).await?));
+    let (holder, waiter) = (stage.patient_client().await?, Arc::new(stage.patient_client().await?));
     let name = stage.name();
     let held = holder.acquire(&name).await?;
     let waiting = waiter.waiting(&name).await;

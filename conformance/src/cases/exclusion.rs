@@ -57,7 +57,7 @@ async fn contend(stage: &Stage, clients: u32, tasks: u32, rounds: u32) -> Outcom
     let inside = Arc::new(AtomicUsize::new(0));
     let mut contenders = JoinSet::new();
     for _ in 0..clients {
-        let client = Arc::new(stage.client().await?);
+        let client = Arc::new(stage.patient_client().await?);
         for _ in 0..tasks {
             let (client, name, inside) = (client.clone(), name.clone(), inside.clone());
             contenders.spawn(async move {

@@ -115,8 +115,8 @@ async fn a_short_lease_ends_on_time_beside_a_long_one(stage: Stage) -> Outcome {
     let (long, short) = (stage.claim_for(&stage.name(), 100.0), stage.claim_for(&stage.name(), 0.5));
     bare.held(&long).await?;
     bare.held(&short).await?;
-    let next = stage.claim(&short.name);
-    stage.within(6.0, "the end of the short lease", bare.held_at_last(&next)).await??;
+    let next = bare.held_at_last(&stage.claim(&short.name));
+    stage.within(6.0, "the end of the short lease", next).await??;
     bare.busy(&stage.claim(&long.name)).await?;
     Ok(())
 }

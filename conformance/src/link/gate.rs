@@ -108,3 +108,54 @@ impl Backend for Gate {
         self.pass("RELEASE", Box::pin(async move { backend.release(&claim).await })).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::{Name, Owner, memory::Memory};
+
+    use super::*;
+
+    fn gated() -> (Link, Gate, Memory, Claim) {
+        let (link, memory) = (Link::without_wire(), Memory::new());
+        let gate = Gate::new(Arc::new(memory.clone()), &link);
+        let claim = Claim::new(Name::new("x").unwrap(), Owner::random().unwrap(), Duration::from_secs(60));
+        (link, gate, memory, claim)
+    }
+
+    #[tokio::test]
+    async fn a_lost_reply_is_an_error_although_the_verb_was_done() {
+        let (link, gate, memory, claim) = gated();
+        link.lose_next_reply();
+        assert_eq!(gate.acquire(&claim).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(memory.names(), 1);
+        assert!(matches!(gate.acquire(&claim).await.unwrap(), Attempt::Held(_)));
+        assert_eq!((link.requests().of("ACQUIRE"), link.cuts()), (2, 1));
+    }
+
+    #[tokio::test]
+    async fn what_is_down_does_nothing() {
+        let (link, gate, memory, claim) = gated();
+        link.down();
+        assert!(gate.acquire(&claim).await.is_err());
+        assert_eq!(memory.names(), 0);
+        link.heal();
+        gate.acquire(&claim).await.unwrap();
+        assert_eq!(gate.release(&claim).await.unwrap(), Released::Released);
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_arrives_in_order_though_its_caller_gave_up() {
+        let (link, gate, memory, claim) = gated();
+        link.blackhole(Way::ToServer);
+        let given_up = tokio::time::timeout(Duration::from_millis(10), gate.acquire(&claim)).await;
+        assert!(given_up.is_err());
+        assert_eq!(memory.names(), 0);
+        let releasing = gate.release(&claim);
+        let heal = async { link.heal() };
+        let (released, ()) = tokio::join!(releasing, heal);
+        assert_eq!(released.unwrap(), Released::Released);
+        assert_eq!(memory.names(), 0);
+    }
+}

@@ -6,6 +6,8 @@
 mod gate;
 mod requests;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -105,6 +107,13 @@ impl Link {
     pub(crate) async fn sent(&self, condition: impl FnMut(&Requests) -> bool) {
         // The sender lives in `self`.
         let _ = self.shared.requests.subscribe().wait_for(condition).await;
+    }
+
+    /// Waits until the client sends one more request than by now; for what is under way already, look at
+    /// [`requests`](Self::requests) before it starts and use [`sent`](Self::sent).
+    pub(crate) async fn next_request(&self) {
+        let before = self.requests().total;
+        self.sent(|requests| requests.total > before).await;
     }
 
     /// How often the link was cut, by command or by a reply lost.

@@ -58,9 +58,9 @@ fn server() -> MutexGuard<'static, Server> {
     SERVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A delay that makes a moment visibly wrong, yet fits into every ttl's verb limit.
-fn late(claim: &Claim) -> Duration {
-    claim.lease / 12
+/// When a slow reply would come.
+fn late(claim: &Claim) -> Moment {
+    Moment::now() + claim.lease / 6
 }
 
 impl Mutant {
@@ -72,14 +72,11 @@ impl Mutant {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn granted(&self, claim: &Claim, mut grant: Grant) -> Attempt {
+    fn granted(&self, claim: &Claim, mut grant: Grant) -> Attempt {
         self.own().insert(claim.owner);
         let first = self.first_token(claim, grant.token);
         match self.fault {
-            Fault::SinceReply => {
-                tokio::time::sleep(late(claim)).await;
-                grant.lease.since = Moment::now();
-            }
+            Fault::SinceReply => grant.lease.since = late(claim),
             Fault::TokenRepeats => grant.token = first.unwrap_or(grant.token),
             Fault::TokenInflates if first.is_some() => {
                 grant.token = FencingToken::new(grant.token.value() + 1)
@@ -113,7 +110,7 @@ impl Mutant {
             Fault::HeldAlthoughBusy => {
                 let token = server().granted.get(&claim.name).map_or(0, |(_, token)| token.value());
                 let grant = Grant::new(FencingToken::new(token + 1), Lease::new(Moment::now(), claim.lease));
-                return Ok(self.granted(claim, grant).await);
+                return Ok(self.granted(claim, grant));
             }
             Fault::TryStays if !claim.queue => {
                 tokio::spawn(stay(self.backend.clone(), claim.clone()));
@@ -185,7 +182,7 @@ impl Backend for Mutant {
         match attempt {
             Ok(Attempt::Held(grant)) => {
                 server().leases.insert(claim.owner, grant.lease);
-                Ok(self.granted(claim, grant).await)
+                Ok(self.granted(claim, grant))
             }
             Ok(Attempt::Busy(busy)) => self.busy(claim, busy).await,
             Err(_) if self.fault == Fault::WordForError => Ok(Attempt::Busy(Busy::new(None, claim.lease))),
@@ -209,8 +206,7 @@ impl Backend for Mutant {
             Ok(Renewal::Kept(mut lease)) => {
                 server().leases.insert(claim.owner, lease);
                 if self.fault == Fault::SinceReply {
-                    tokio::time::sleep(late(claim)).await;
-                    lease.since = Moment::now();
+                    lease.since = late(claim);
                 }
                 Ok(Renewal::Kept(lease))
             }
