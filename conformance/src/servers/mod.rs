@@ -1,10 +1,12 @@
 //! Servers that several fixtures share: a directory, and a `redis-server` of the suite's own.
 
 mod directory;
+mod etcd;
 mod redis;
 mod resp;
 mod scratch;
 
 pub use directory::Directory;
+pub use etcd::Etcd;
 pub use redis::Redis;
 pub(crate) use scratch::scratch;

@@ -1,0 +1,284 @@
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use etcd_client::{
+    Client, ConnectOptions, DeleteOptions, DeleteResponse, Error as EtcdError, GetOptions, GetResponse,
+    KvClient, LeaseClient, LeaseGrantOptions, Txn, TxnResponse, WatchClient,
+};
+use lock_core::Moment;
+use tokio::sync::watch;
+
+use crate::{
+    EtcdOptions,
+    error::{self, Failure, Nature},
+    lease::Lease,
+};
+
+/// A connection with requests under way is asked for a sign of life so often; the server takes more than
+/// one in five seconds for an attack.
+const PING: Duration = Duration::from_secs(6);
+const PING_LIMIT: Duration = Duration::from_secs(3);
+
+/// The members of the cluster, of which one at a time is asked.
+///
+/// A request that fails below etcd, or that somebody stops waiting for, takes the member's turn away:
+/// the next request goes to the next member, and with a single member over a new connection. So nothing
+/// that is asked again depends on one silent stream.
+pub(crate) struct Cluster {
+    addresses: Vec<String>,
+    options: ConnectOptions,
+    connect_timeout: Duration,
+    turn: watch::Sender<u64>,
+    member: Mutex<Option<Arc<Member>>>,
+    dialing: tokio::sync::Mutex<()>,
+}
+
+/// The member whose turn it is, and the connection to it.
+pub(crate) struct Member {
+    pub(crate) turn: u64,
+    kv: KvClient,
+    lease: LeaseClient,
+    pub(crate) watch: WatchClient,
+}
+
+/// One request under way. Dropped after some time without an answer, it ends its member's turn.
+pub(crate) struct Trial<'a> {
+    cluster: &'a Cluster,
+    turn: Option<u64>,
+    began: Instant,
+}
+
+/// A request that is dropped sooner says nothing about the member: its caller has changed its mind.
+const PATIENCE: Duration = Duration::from_millis(40);
+
+impl Cluster {
+    /// Reads the files that the options name. Nothing is sent.
+    pub(crate) fn new(options: &EtcdOptions) -> lock_core::Result<Self> {
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(options.connect_timeout)
+            .with_keep_alive(PING, PING_LIMIT)
+            .with_keep_alive_while_idle(false)
+            .with_tcp_keepalive(PING)
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((user, password)) = options.login()? {
+            connect = connect.with_user(user, password);
+        }
+        if let Some(tls) = options.tls_options()? {
+            connect = connect.with_tls(tls);
+        }
+        Ok(Self {
+            addresses: options.addresses(),
+            options: connect,
+            connect_timeout: options.connect_timeout,
+            turn: watch::Sender::new(0),
+            member: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// A signal that changes when another member is asked from now on.
+    pub(crate) fn turns(&self) -> watch::Receiver<u64> {
+        self.turn.subscribe()
+    }
+
+    pub(crate) fn trial(&self, turn: u64) -> Trial<'_> {
+        Trial { cluster: self, turn: Some(turn), began: Instant::now() }
+    }
+
+    /// The member to ask.
+    pub(crate) async fn member(&self) -> Result<Arc<Member>, Failure> {
+        if let Some(member) = self.current() {
+            return Ok(member);
+        }
+        let _one_at_a_time = self.dialing.lock().await;
+        if let Some(member) = self.current() {
+            return Ok(member);
+        }
+        let turn = *self.turn.borrow();
+        let trial = self.trial(turn);
+        let address = &self.addresses[usize::try_from(turn).unwrap_or(0) % self.addresses.len()];
+        // Without a user nothing is sent yet; with one, this is the login.
+        let dialed = Client::connect([address], Some(self.options.clone()));
+        let client = match tokio::time::timeout(self.connect_timeout, dialed).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(failed)) => {
+                let failure = error::from_etcd(&failed);
+                if failure.nature == Nature::Told {
+                    trial.answered();
+                    return Err(failure);
+                }
+                trial.failed();
+                // A login leaves nothing behind that another attempt would have to know of.
+                return Err(Failure { nature: Nature::NeverSent, ..failure });
+            }
+            Err(_) => {
+                trial.failed();
+                return Err(error::unreachable(address));
+            }
+        };
+        trial.answered();
+        tracing::debug!(address, "this member of etcd is asked now");
+        let member = Arc::new(Member {
+            turn,
+            kv: client.kv_client(),
+            lease: client.lease_client(),
+            watch: client.watch_client(),
+        });
+        *self.slot() = Some(member.clone());
+        Ok(member)
+    }
+
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
+        self.ask(|member| {
+            let (mut kv, txn) = (member.kv.clone(), txn.clone());
+            async move { kv.txn(txn).await }
+        })
+        .await
+    }
+
+    /// A linearizable read.
+    pub(crate) async fn get(&self, key: &str, options: GetOptions) -> Result<GetResponse, Failure> {
+        self.ask(|member| {
+            let (mut kv, options) = (member.kv.clone(), options.clone());
+            async move { kv.get(key, Some(options)).await }
+        })
+        .await
+    }
+
+    /// Deletes one key; the answer has what was there.
+    pub(crate) async fn delete(&self, key: &str) -> Result<DeleteResponse, Failure> {
+        self.ask(|member| {
+            let mut kv = member.kv.clone();
+            async move { kv.delete(key, Some(DeleteOptions::new().with_prev_key())).await }
+        })
+        .await
+    }
+
+    /// A lease with an id of our choice, so that it can be revoked whatever becomes of the answer.
+    pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<Lease, Failure> {
+        let since = Moment::now();
+        let answer = self
+            .ask(|member| {
+                let mut lease = member.lease.clone();
+                async move { lease.grant(seconds, Some(LeaseGrantOptions::new().with_id(id))).await }
+            })
+            .await?;
+        Ok(Lease { id, asked: seconds, granted: answer.ttl(), since })
+    }
+
+    /// The same lease from now on; `None` if the server says that it is over.
+    pub(crate) async fn keep_alive(&self, lease: Lease) -> Result<Option<Lease>, Failure> {
+        let since = Moment::now();
+        let kept = self.ask(|member| {
+            let mut client = member.lease.clone();
+            // A stream for this one word, so that none can stall the others.
+            async move { client.keep_alive(lease.id).await.map(drop) }
+        });
+        alive(kept.await.map(|()| Lease { since, ..lease }))
+    }
+
+    /// How long a lease is that somebody else was granted; `None` if it is over.
+    pub(crate) async fn granted(&self, id: i64) -> Result<Option<i64>, Failure> {
+        let told = self.ask(|member| {
+            let mut client = member.lease.clone();
+            async move { client.time_to_live(id, None).await }
+        });
+        let told = alive(told.await)?;
+        Ok(told.filter(|told| told.ttl() > 0).map(|told| told.granted_ttl()))
+    }
+
+    /// Ends a lease, and with it every key and every request that still wants to use it.
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+        let revoked = self.ask(|member| {
+            let mut client = member.lease.clone();
+            async move { client.revoke(id).await }
+        });
+        alive(revoked.await).map(drop)
+    }
+
+    /// Asks the member whose turn it is, and the others only if the request certainly did not arrive.
+    async fn ask<T, F>(&self, request: impl Fn(Arc<Member>) -> F + Send) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, EtcdError>> + Send,
+    {
+        let mut left = self.addresses.len();
+        loop {
+            left -= 1;
+            let failure = match self.member().await {
+                Err(failure) => failure,
+                Ok(member) => {
+                    let trial = self.trial(member.turn);
+                    match request(member).await {
+                        Ok(answer) => {
+                            trial.answered();
+                            return Ok(answer);
+                        }
+                        Err(failed) => {
+                            let failure = error::from_etcd(&failed);
+                            match failure.nature {
+                                Nature::Told | Nature::LeaseGone => trial.answered(),
+                                Nature::NeverSent | Nature::Unknown => trial.failed(),
+                            }
+                            failure
+                        }
+                    }
+                }
+            };
+            if failure.nature != Nature::NeverSent || left == 0 {
+                return Err(failure);
+            }
+        }
+    }
+
+    fn current(&self) -> Option<Arc<Member>> {
+        let turn = *self.turn.borrow();
+        self.slot().clone().filter(|member| member.turn == turn)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Member>>> {
+        self.member.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trial<'_> {
+    /// The member has said something.
+    pub(crate) fn answered(mut self) {
+        self.turn = None;
+    }
+
+    /// The request has failed below etcd.
+    pub(crate) fn failed(mut self) {
+        self.pass();
+    }
+
+    fn pass(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        // Many requests may fail together; they take one turn.
+        self.cluster.turn.send_if_modified(|current| {
+            let mine = *current == turn;
+            *current += u64::from(mine);
+            mine
+        });
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if self.began.elapsed() >= PATIENCE {
+            self.pass();
+        }
+    }
+}
+
+/// The answer, or `None` if it is that the lease is over.
+fn alive<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(failure) if failure.nature == Nature::LeaseGone => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
