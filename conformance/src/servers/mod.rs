@@ -5,8 +5,10 @@ mod etcd;
 mod redis;
 mod resp;
 mod scratch;
+mod zookeeper;
 
 pub use directory::Directory;
 pub use etcd::Etcd;
 pub use redis::Redis;
 pub(crate) use scratch::scratch;
+pub use zookeeper::ZooKeeper;
