@@ -37,9 +37,7 @@ impl Etcd {
     /// If it cannot be started, with the end of its log.
     pub fn start() -> io::Result<Self> {
         loop {
-            // Both are bound at once, so that they differ.
-            let (clients, peers) = (free_port()?, free_port()?);
-            let (clients, peers) = (clients.local_addr()?, peers.local_addr()?);
+            let (clients, peers) = free_addresses()?;
             let server = Self { clients, peers, root: scratch()?, process: Mutex::default() };
             match server.run() {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -154,8 +152,11 @@ impl Drop for Etcd {
     }
 }
 
-fn free_port() -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+/// Two that differ, since both are bound at once.
+fn free_addresses() -> io::Result<(SocketAddr, SocketAddr)> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let (one, other) = (bind()?, bind()?);
+    Ok((one.local_addr()?, other.local_addr()?))
 }
 
 fn tail(log: &str) -> &str {
