@@ -30,9 +30,8 @@ impl ZookeeperBackend {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for options that cannot be used, [`ErrorKind::Unavailable`] if no server
-    /// opens a session in time. A wrong password shows only when a lock is asked for, as
-    /// [`ErrorKind::Denied`]: ZooKeeper takes every password, and then denies everything.
+    /// [`ErrorKind::InvalidInput`] for options that cannot be used, [`ErrorKind::Denied`] for a user that may
+    /// not write below the root, [`ErrorKind::Unavailable`] if no server opens a session in time.
     ///
     /// # Cancel safety
     ///

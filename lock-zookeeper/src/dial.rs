@@ -75,7 +75,9 @@ impl Dialer {
         if given < self.tick * 6 && !self.warned.swap(true, Relaxed) {
             warn!(?given, tick = ?self.tick, "sessions are too short for the server's ticks to be exact");
         }
-        Ok(Session::start(client, given * 2 / 3, self.setup.clone()))
+        let started = Session::start(client, given * 2 / 3, self.setup.clone());
+        let session = tokio::time::timeout(self.limit, started).await.map_err(|_| self.unreachable())?;
+        session.map_err(|refusal| error::from_driver(&refusal))
     }
 
     fn unreachable(&self) -> Error {

@@ -47,6 +47,13 @@ pub(crate) struct Setup {
     pub(crate) own: Mutex<HashSet<i64>>,
 }
 
+impl Setup {
+    async fn make_root(&self, client: &Client) -> Result<(), Error> {
+        let Some(root) = self.root.path() else { return Ok(()) };
+        client.mkdir(root, &CreateMode::Persistent.with_acls(self.acls)).await
+    }
+}
+
 /// What was found of a claim.
 enum Seen {
     /// Its node, which this session owns, among its siblings.
@@ -58,17 +65,24 @@ enum Seen {
 
 impl Session {
     /// Looks after a new session; to be called in a runtime.
-    pub(crate) fn start(client: Client, length: Duration, setup: Arc<Setup>) -> Arc<Self> {
+    pub(crate) async fn start(client: Client, length: Duration, setup: Arc<Setup>) -> Result<Arc<Self>, Error> {
         let id = client.session_id().0;
         setup.own.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        let pulse = Pulse::new(setup.root.pulse(id), client.session_timeout() / 30);
+        let pulse = Pulse::new(setup.root.pulse(id), setup.acls, client.session_timeout());
+        if let Err(error) = pulse.start(&client).await {
+            if error != Error::NoNode {
+                return Err(error);
+            }
+            setup.make_root(&client).await?;
+            pulse.start(&client).await?;
+        }
         let claims = Arc::new(Claims::new(length));
-        Arc::new_cyclic(|session: &Weak<Self>| {
+        Ok(Arc::new_cyclic(|session: &Weak<Self>| {
             let reaping = tokio::spawn(reaper::reap(claims.clone(), session.clone()));
             let telling = tokio::spawn(tell(client.state_watcher(), setup.doubt.clone()));
             let _tasks = [AbortOnDropHandle::new(reaping), AbortOnDropHandle::new(telling)];
             Self { client, claims, pulse, setup, length, _tasks }
-        })
+        }))
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -143,20 +157,17 @@ impl Session {
                 Seen::Others(..) => return Ok(Renewal::Kept(Lease::new(Moment::now(), Duration::ZERO))),
             },
         };
-        let since = self.proof().await?;
-        let there = if self.claims.is_held(place) {
-            self.claims.is_quiet(place) || self.look_and_watch(place, &node).await?
-        } else {
-            match self.list(place, node.clone()).await? {
-                Seen::Own(_, children) => position(&children, &node.name) == Some(Position::First),
-                _ => false,
+        if !self.claims.is_held(place) {
+            // It may only wait. Nobody renews what waits, but for those who were told of it by others.
+            let Seen::Own(_, children) = self.look_again(place, node.clone()).await? else {
+                return Ok(Renewal::Lost);
+            };
+            if position(&children, &node.name) != Some(Position::First) {
+                return Ok(Renewal::Lost);
             }
-        };
-        if !there {
-            // Nothing is left of it, or it only waits.
-            return Ok(Renewal::Lost);
+            self.claims.hold(place);
         }
-        self.claims.hold(place);
+        let Some(since) = self.is_still_there(place, &node).await? else { return Ok(Renewal::Lost) };
         let since = self.claims.keep(place, since).ok_or(Error::Timeout)?;
         Ok(Renewal::Kept(Lease::new(since, self.length)))
     }
@@ -211,14 +222,10 @@ impl Session {
         }
     }
 
-    async fn proof(&self) -> Result<Moment, Error> {
-        self.pulse.proof(&self.client, self.setup.acls).await
-    }
-
     /// A node that was there before: whether it still is, as of a proof that the session lives.
     async fn look_again(&self, place: &Place, node: Arc<Node>) -> Result<Seen, Error> {
-        let since = self.proof().await?;
-        let seen = self.list(place, node).await?;
+        let (beat, seen) = (self.pulse.beat(&self.client), self.list(place, node));
+        let (since, seen) = tokio::try_join!(beat.proven(), seen)?;
         if matches!(seen, Seen::Own(..)) && self.claims.keep(place, since).is_none() {
             return Err(Error::Timeout);
         }
@@ -236,8 +243,8 @@ impl Session {
 
     /// Looks for a claim's node by the claim's owner, which is all that is known after an unknown outcome.
     async fn find(&self, place: &Arc<Place>) -> Result<Seen, Error> {
-        let since = self.proof().await?;
-        let children = self.siblings(place).await?;
+        let (beat, children) = (self.pulse.beat(&self.client), self.siblings(place));
+        let (since, children) = tokio::try_join!(beat.proven(), children)?;
         self.sift(place, since, children).await
     }
 
@@ -274,8 +281,8 @@ impl Session {
         let container = CreateMode::Container.with_acls(self.setup.acls);
         let ephemeral = CreateMode::EphemeralSequential.with_acls(self.setup.acls);
         let mut has_parent = true;
+        let since = Moment::now();
         for _ in 0..TRIES {
-            let since = Moment::now();
             self.claims.begin(place, since);
             let parent = (!has_parent).then(|| client.create(&place.directory, b"", &container));
             let created = client.create(&place.path, claim.label.as_bytes(), &ephemeral);
@@ -285,7 +292,7 @@ impl Session {
                 match parent.await {
                     Ok(_) | Err(Error::NodeExists) => {}
                     Err(Error::NoNode) => {
-                        self.make_root().await?;
+                        self.setup.make_root(client).await?;
                         continue;
                     }
                     Err(error) => return Err(self.refused(place, error)),
@@ -329,11 +336,6 @@ impl Session {
         Ok(Seen::Own(node, children))
     }
 
-    async fn make_root(&self) -> Result<(), Error> {
-        let Some(root) = self.setup.root.path() else { return Ok(()) };
-        self.client.mkdir(root, &CreateMode::Persistent.with_acls(self.setup.acls)).await
-    }
-
     fn refused(&self, place: &Place, error: Error) -> Error {
         if error::is_refusal(&error) {
             self.claims.forget(place);
@@ -364,14 +366,25 @@ impl Session {
         unless_gone(self.client.delete(&node.path, None).await)
     }
 
-    async fn look_and_watch(&self, place: &Place, node: &Node) -> Result<bool, Error> {
-        let (stat, watcher) = self.client.check_and_watch_stat(&node.path).await?;
+    /// Whether the node of a held claim is there; if so, as of when that is proven.
+    ///
+    /// A watch that was set before the write and has not fired by its answer is as good as a look.
+    async fn is_still_there(&self, place: &Place, node: &Node) -> Result<Option<Moment>, Error> {
+        if self.claims.is_quiet(place) {
+            let since = self.pulse.beat(&self.client).proven().await?;
+            if self.claims.is_quiet(place) {
+                return Ok(Some(since));
+            }
+        }
+        let beat = self.pulse.beat(&self.client);
+        let look = self.client.check_and_watch_stat(&node.path);
+        let (since, (stat, watcher)) = tokio::try_join!(beat.proven(), look)?;
         if stat.is_none() {
             self.claims.forget(place);
-            return Ok(false);
+            return Ok(None);
         }
         self.claims.watch(place, Box::pin(watcher.changed()));
-        Ok(true)
+        Ok(Some(since))
     }
 
     fn grant(&self, place: &Place, node: &Node) -> Result<Grant, Error> {
