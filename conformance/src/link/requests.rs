@@ -30,6 +30,13 @@ pub(super) struct Request {
     pub(super) bytes: Vec<u8>,
 }
 
+impl Request {
+    /// Whether a driver sent it by itself to show that it lives, and asked for nothing: ZooKeeper's ping.
+    pub(super) fn is_ping(&self) -> bool {
+        self.bytes == *b"\x00\x00\x00\x08\xff\xff\xff\xfe\x00\x00\x00\x0b"
+    }
+}
+
 /// Splits what a client sends into requests: Redis's arrays of bulk strings; of another protocol, each
 /// chunk is one.
 #[derive(Debug, Default)]
