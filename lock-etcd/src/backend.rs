@@ -250,9 +250,7 @@ impl EtcdBackend {
         lease: Lease,
     ) -> Result<Option<Found>, Failure> {
         let (kept, place) = try_join!(
-            async {
-                if lease.is_fresh() { Ok(Some(lease)) } else { self.cluster.keep_alive(lease).await }
-            },
+            async { if lease.is_fresh() { Ok(Some(lease)) } else { self.cluster.keep_alive(lease).await } },
             self.cluster.get(&keys.queue, queue::place(created)),
         )?;
         let own = queue::own(keys, &place).filter(|own| own.create_revision() == created);

@@ -188,7 +188,8 @@ impl Cluster {
             async move { client.time_to_live(id, None).await }
         });
         let told = alive(told.await)?;
-        Ok(told.filter(|told| told.ttl() > 0).map(|told| told.granted_ttl()))
+        // In its last second it has none left; when it is over, less than none.
+        Ok(told.filter(|told| told.ttl() >= 0).map(|told| told.granted_ttl()))
     }
 
     /// Ends a lease, and with it every key and every request that still wants to use it.

@@ -93,11 +93,8 @@ fn broken(failed: &EtcdError, message: &str) -> Failure {
         return told(ErrorKind::Denied, &text);
     }
     let connecting = ["tcp connect error", "dns error", "tcp open error"];
-    let nature = if connecting.iter().any(|sign| text.contains(sign)) {
-        Nature::NeverSent
-    } else {
-        Nature::Unknown
-    };
+    let nature =
+        if connecting.iter().any(|sign| text.contains(sign)) { Nature::NeverSent } else { Nature::Unknown };
     Failure { error: Error::new(ErrorKind::Unavailable, format!("etcd: {text}")), nature }
 }
 

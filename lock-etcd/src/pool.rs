@@ -23,6 +23,8 @@ use crate::{
 const IDLE: usize = 8;
 /// An idle lease that no claim took for so many of its lengths is given back.
 const UNUSED: u32 = 8;
+/// A longer lease is not kept for another claim, since it outlives a killed process by its length.
+const LONGEST: Duration = Duration::from_mins(10);
 /// How long one request of the pool's own may take.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -73,7 +75,8 @@ impl Pool {
 
     /// Takes a lease back that has no key, and that no request under way could give one.
     pub(crate) fn put(&self, lease: Lease) {
-        if lease.age() > lease.length() / 2 || !self.shelf.put(lease) {
+        let can_be_kept = lease.length() <= LONGEST && lease.age() <= lease.length() / 2;
+        if !can_be_kept || !self.shelf.put(lease) {
             self.revoke(lease);
         }
     }
@@ -110,9 +113,9 @@ impl Shelf {
     /// The one that was used last: the others run out sooner, and may be left to.
     fn take(&self, asked: i64) -> Option<Lease> {
         let mut idle = self.lock();
-        let index = idle.iter().rposition(|idle| {
-            idle.lease.asked == asked && idle.lease.age() <= idle.lease.length() / 2
-        })?;
+        let index = idle
+            .iter()
+            .rposition(|idle| idle.lease.asked == asked && idle.lease.age() <= idle.lease.length() / 2)?;
         Some(idle.remove(index).lease)
     }
 

@@ -163,20 +163,18 @@ enum Ended {
     Unwanted,
 }
 
+/// A queue, and those who want to hear it.
+type Pending = (String, Vec<oneshot::Sender<Option<Ear>>>);
+
 /// One stream, and the watches on it that the server has not confirmed yet.
 struct Stream {
     bells: Bells,
-    pending: HashMap<i64, (String, Vec<oneshot::Sender<Option<Ear>>>)>,
+    pending: HashMap<i64, Pending>,
     last: i64,
 }
 
 impl Stream {
-    async fn run(
-        &mut self,
-        cluster: &Cluster,
-        first: Ask,
-        asks: &mut mpsc::UnboundedReceiver<Ask>,
-    ) -> Ended {
+    async fn run(&mut self, cluster: &Cluster, first: Ask, asks: &mut mpsc::UnboundedReceiver<Ask>) -> Ended {
         let Ok(member) = cluster.member().await else { return Ended::Broken };
         let trial = cluster.trial(member.turn);
         let opened = member.watch.clone().watch(&*first.queue, Some(self.options())).await;

@@ -28,8 +28,13 @@ fn protect(server: &Server) {
         "user grant-role locks locks",
         "auth enable",
     ] {
-        assert!(line.contains("root") || !line.contains("locks") || line.contains("s3cr3t")
-            || readme.contains(&format!("etcdctl {line}")), "the README does not say: {line}");
+        assert!(
+            line.contains("root")
+                || !line.contains("locks")
+                || line.contains("s3cr3t")
+                || readme.contains(&format!("etcdctl {line}")),
+            "the README does not say: {line}"
+        );
         server.control(&line.split(' ').collect::<Vec<_>>());
     }
 }
@@ -104,16 +109,26 @@ async fn over_tls_both_sides_show_a_certificate() {
     openssl(path, "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=ca -keyout ca.key -out ca.pem");
     std::fs::write(path.join("san"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
     for name in ["server", "client"] {
-        openssl(path, &format!("req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"));
         openssl(
             path,
-            &format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile san -out {name}.pem"),
+            &format!("req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"),
+        );
+        openssl(
+            path,
+            &format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile san -out {name}.pem"
+            ),
         );
     }
     let file = |name: &str| path.join(name).display().to_string();
     let server = Server::start(&[
-        "--cert-file", &file("server.pem"), "--key-file", &file("server.key"),
-        "--client-cert-auth", "--trusted-ca-file", &file("ca.pem"),
+        "--cert-file",
+        &file("server.pem"),
+        "--key-file",
+        &file("server.key"),
+        "--client-cert-auth",
+        "--trusted-ca-file",
+        &file("ca.pem"),
     ]);
     let options = EtcdOptions::new([server.address()]).unwrap();
     let backend = EtcdBackend::connect(

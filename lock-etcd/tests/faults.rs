@@ -7,9 +7,7 @@ mod support;
 use std::time::Duration;
 
 use lock_core::{Attempt, Backend, ErrorKind, Locks, Options, Released, Renewal};
-use support::{
-    PATIENCE, Server, busy, claim, claim_for, held, held_at_last, keys, soon, until_answered,
-};
+use support::{PATIENCE, Server, busy, claim, claim_for, held, held_at_last, keys, soon, until_answered};
 
 #[tokio::test]
 async fn a_waiter_outlives_a_compaction() {
@@ -32,15 +30,14 @@ async fn a_waiter_outlives_a_compaction() {
 #[tokio::test]
 async fn a_waiter_that_lost_its_place_takes_a_new_one() {
     let server = Server::start(&[]);
-    let (first, second, mut admin) =
-        (server.backend().await, server.backend().await, server.admin().await);
+    let (first, second, mut admin) = (server.backend().await, server.backend().await, server.admin().await);
     let (holder, waiter, last) = (claim("a"), claim("a"), claim("a"));
     held(&first, &holder).await;
     let told = busy(&second, &waiter).await;
     busy(&first, &last).await;
     let key = lock_etcd_key(&server, &waiter);
     let lease = admin.get(&*key, None).await.unwrap().kvs()[0].lease();
-    admin.revoke(lease).await.unwrap();
+    admin.lease_revoke(lease).await.unwrap();
     soon("the wake", told.wake.unwrap()).await;
     let told = busy(&second, &waiter).await;
     first.release(&holder).await.unwrap();

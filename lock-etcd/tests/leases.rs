@@ -36,8 +36,7 @@ async fn an_uncontended_pair_is_two_writes() {
 #[tokio::test]
 async fn a_hundred_failing_tries_leave_no_lease_behind() {
     let server = Server::start(&[]);
-    let (holder, backend, mut admin) =
-        (server.backend().await, server.backend().await, server.admin().await);
+    let (holder, backend, mut admin) = (server.backend().await, server.backend().await, server.admin().await);
     let taken = claim("a");
     held(&holder, &taken).await;
     busy(&backend, &claim("a").queued(false)).await;
@@ -81,7 +80,7 @@ async fn an_idle_lease_is_kept_for_the_next_claim() {
     let lease = held(&backend, &next).await.lease;
     assert_eq!(admin.leases().await.unwrap().leases()[0].id(), before);
     assert_eq!(lease.length, Duration::from_secs(2));
-    let told = admin.time_to_live(before, None::<LeaseTimeToLiveOptions>).await.unwrap();
+    let told = admin.lease_time_to_live(before, None::<LeaseTimeToLiveOptions>).await.unwrap();
     assert!(told.ttl() >= 1, "{} s are left", told.ttl());
 }
 
@@ -132,7 +131,7 @@ async fn a_revoked_lease_is_a_loss_to_its_holder_alone() {
     held(&backend, &one).await;
     let lease = admin.leases().await.unwrap().leases()[0].id();
     held(&backend, &other).await;
-    admin.revoke(lease).await.unwrap();
+    admin.lease_revoke(lease).await.unwrap();
     assert_eq!(backend.renew(&one).await.unwrap(), Renewal::Lost);
     assert!(matches!(backend.renew(&other).await.unwrap(), Renewal::Kept(_)));
 }

@@ -63,8 +63,7 @@ async fn a_lock_is_kept_while_its_member_is_frozen() {
     let servers = Server::cluster::<3>();
     let leader = leader(&servers).await;
     let order = [&servers[leader], &servers[(leader + 1) % 3], &servers[(leader + 2) % 3]];
-    let backend =
-        EtcdBackend::connect(EtcdOptions::new(order.map(Server::address)).unwrap()).await.unwrap();
+    let backend = EtcdBackend::connect(EtcdOptions::new(order.map(Server::address)).unwrap()).await.unwrap();
     let ttl = Duration::from_secs(10);
     let locks = Locks::with_options(backend, Options::default().with_ttl(ttl)).unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
