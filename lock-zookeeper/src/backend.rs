@@ -1,7 +1,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lock_core::{Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Name, Owner, Released, Renewal, Result};
+use lock_core::{
+    Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Name, Owner, Released, Renewal, Result,
+};
 
 use crate::{ZookeeperOptions, dial::Dialer, error, place::Root, promises, sessions::Sessions};
 

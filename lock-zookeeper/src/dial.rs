@@ -1,11 +1,14 @@
 use std::{
-    sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use lock_core::{Doubt, Error, ErrorKind, Result};
 use tracing::warn;
-use zookeeper_client::{Acls, Client};
+use zookeeper_client::{Acls, Client, Error as Refusal};
 
 use crate::{
     ZookeeperOptions, error,
@@ -34,8 +37,7 @@ impl Dialer {
         let credentials = options.read_credentials()?;
         // Who has a password wants to keep others out.
         let acls = if credentials.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
-        let setup =
-            Setup { root: options.root.clone(), acls, doubt: Doubt::new(), own: std::sync::Mutex::default() };
+        let setup = Setup { root: options.root.clone(), acls, doubt: Doubt::new(), own: Mutex::default() };
         Ok(Self {
             servers: options.servers.clone(),
             credentials,
@@ -58,26 +60,45 @@ impl Dialer {
     }
 
     /// Opens a session on any of the servers; to be called in a runtime.
-    pub(crate) async fn dial(&self, timeout: Duration) -> Result<Arc<Session>> {
-        let silence = (timeout / SILENCE).max(PATIENCE).min(timeout * 2 / 5);
-        let mut connector = Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
-        if let Some(credentials) = &self.credentials {
-            connector = connector.with_auth("digest", credentials.as_bytes());
-        }
-        let client = tokio::time::timeout(self.limit, connector.connect(&self.servers))
-            .await
-            .map_err(|_| self.unreachable())?
-            .map_err(|refusal| match refusal {
-                zookeeper_client::Error::Timeout | zookeeper_client::Error::NoHosts => self.unreachable(),
-                other => error::from_driver(&other),
-            })?;
+    pub(crate) async fn dial(self: Arc<Self>, timeout: Duration) -> Result<Arc<Session>> {
+        let client = self.connect(timeout).await?;
         let given = client.session_timeout();
         if given < self.tick * 6 && !self.warned.swap(true, Relaxed) {
             warn!(?given, tick = ?self.tick, "sessions are too short for the server's ticks to be exact");
         }
-        let started = Session::start(client, given * 2 / 3, self.setup.clone());
-        let session = tokio::time::timeout(self.limit, started).await.map_err(|_| self.unreachable())?;
-        session.map_err(|refusal| error::from_driver(&refusal))
+        self.limited(Session::start(client, self.clone())).await
+    }
+
+    /// Asks through a session of its own whether a node is there, as far as the leader knows.
+    pub(crate) async fn is_there(&self, path: &str) -> Result<bool> {
+        let client = self.connect(self.tick * 6).await?;
+        let look = async {
+            client.sync(path).await?;
+            Ok(client.check_stat(path).await?.is_some())
+        };
+        self.limited(look).await
+    }
+
+    pub(crate) fn setup(&self) -> &Arc<Setup> {
+        &self.setup
+    }
+
+    async fn connect(&self, timeout: Duration) -> Result<Client> {
+        let silence = (timeout / SILENCE).max(PATIENCE).min(timeout * 2 / 5);
+        let mut connector =
+            Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
+        if let Some(credentials) = &self.credentials {
+            connector = connector.with_auth("digest", credentials.as_bytes());
+        }
+        self.limited(connector.connect(&self.servers)).await
+    }
+
+    async fn limited<T>(&self, step: impl Future<Output = Result<T, Refusal>>) -> Result<T> {
+        match tokio::time::timeout(self.limit, step).await {
+            Ok(Ok(done)) => Ok(done),
+            Err(_) | Ok(Err(Refusal::Timeout | Refusal::NoHosts)) => Err(self.unreachable()),
+            Ok(Err(refusal)) => Err(error::from_driver(&refusal)),
+        }
     }
 
     fn unreachable(&self) -> Error {

@@ -13,6 +13,7 @@ mod queue;
 mod reaper;
 mod session;
 mod sessions;
+mod vigil;
 
 use lock_core::{Backend, Driver};
 

@@ -173,7 +173,9 @@ impl ZookeeperOptions {
         match (&self.user, password) {
             (Some(user), Some(password)) if !user.contains(':') => Ok(Some([user, ":", &password].concat())),
             (None, None) => Ok(None),
-            _ => Err(Error::invalid_input("zookeeper takes a user without colons and a password, or neither")),
+            _ => {
+                Err(Error::invalid_input("zookeeper takes a user without colons and a password, or neither"))
+            }
         }
     }
 }
@@ -217,7 +219,8 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
 
 fn decoded(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    let decoded = decoded.map_err(|_| Error::invalid_input("the user, password or path in the URL is not UTF-8"))?;
+    let decoded =
+        decoded.map_err(|_| Error::invalid_input("the user, password or path in the URL is not UTF-8"))?;
     Ok(decoded.into_owned())
 }
 

@@ -43,8 +43,9 @@ impl Root {
             return Ok(Self::default());
         }
         let nodes = path.strip_prefix('/').ok_or_else(invalid)?;
-        let is_legal =
-            |node: &str| !matches!(node, "" | "." | "..") && !node.chars().any(|c| c.is_control() || is_special(c));
+        let is_legal = |node: &str| {
+            !matches!(node, "" | "." | "..") && !node.chars().any(|c| c.is_control() || is_special(c))
+        };
         if !nodes.split('/').all(is_legal) || nodes.split('/').next() == Some("zookeeper") {
             return Err(invalid());
         }
@@ -124,8 +125,28 @@ mod tests {
     #[test]
     fn no_two_names_share_a_node_and_every_node_is_legal() {
         let names = [
-            "a", "a/", "/a", "a/b", "a%2Fb", "%2F", "/", ".", "..", "%2E", "...", "zookeeper", "%7Aookeeper",
-            "zookeeper/a", "\u{d7ff}", "\u{fff0}", "\u{e000}", "à", "a\u{300}", "%session-0", " ", "x-lock-0000000001",
+            "a",
+            "a/",
+            "/a",
+            "a/b",
+            "a%2Fb",
+            "%2F",
+            "/",
+            ".",
+            "..",
+            "%2E",
+            "...",
+            "zookeeper",
+            "%7Aookeeper",
+            "zookeeper/a",
+            "\u{d7ff}",
+            "\u{fff0}",
+            "\u{e000}",
+            "à",
+            "a\u{300}",
+            "%session-0",
+            " ",
+            "x-lock-0000000001",
         ];
         let mut seen = HashSet::new();
         for name in names {

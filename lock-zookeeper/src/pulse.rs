@@ -46,7 +46,9 @@ impl Pulse {
     /// To be called in a runtime: the answer is for all who ask, so it is awaited in a task of its own.
     pub(crate) fn beat(&self, client: &Client) -> Beat {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(beat) = last.as_ref().filter(|beat| beat.is_good() && Moment::now() < beat.since + self.fresh) {
+        if let Some(beat) =
+            last.as_ref().filter(|beat| beat.is_good() && Moment::now() < beat.since + self.fresh)
+        {
             return beat.clone();
         }
         let since = Moment::now();

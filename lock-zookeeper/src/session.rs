@@ -6,18 +6,20 @@ use std::{
 };
 
 use lock_core::{Attempt, Busy, Claim, Doubt, FencingToken, Grant, Lease, Moment, Released, Renewal, Wake};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use zookeeper_client::{
     Acls, Client, CreateMode, Error, EventType, OneshotWatcher, SessionState, StateWatcher,
 };
 
 use crate::{
     claims::{Claims, Known, Node},
+    dial::Dialer,
     error,
     place::{Place, Root},
     pulse::Pulse,
     queue::{Position, position},
     reaper,
+    vigil::Vigil,
 };
 
 /// How often a node is made whose parent vanishes each time.
@@ -34,6 +36,8 @@ pub(crate) struct Session {
     setup: Arc<Setup>,
     /// What every lease is long.
     length: Duration,
+    /// The server has said, to another session, that this one is over.
+    over: CancellationToken,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
@@ -65,7 +69,8 @@ enum Seen {
 
 impl Session {
     /// Looks after a new session; to be called in a runtime.
-    pub(crate) async fn start(client: Client, length: Duration, setup: Arc<Setup>) -> Result<Arc<Self>, Error> {
+    pub(crate) async fn start(client: Client, dialer: Arc<Dialer>) -> Result<Arc<Self>, Error> {
+        let (setup, length) = (dialer.setup().clone(), client.session_timeout() * 2 / 3);
         let id = client.session_id().0;
         setup.own.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         let pulse = Pulse::new(setup.root.pulse(id), setup.acls, client.session_timeout());
@@ -77,16 +82,25 @@ impl Session {
             pulse.start(&client).await?;
         }
         let claims = Arc::new(Claims::new(length));
+        let over = CancellationToken::new();
+        let vigil = Vigil {
+            states: client.state_watcher(),
+            dialer,
+            pulse: setup.root.pulse(id),
+            patience: length / 6,
+            over: over.clone(),
+            doubt: setup.doubt.clone(),
+        };
         Ok(Arc::new_cyclic(|session: &Weak<Self>| {
             let reaping = tokio::spawn(reaper::reap(claims.clone(), session.clone()));
-            let telling = tokio::spawn(tell(client.state_watcher(), setup.doubt.clone()));
-            let _tasks = [AbortOnDropHandle::new(reaping), AbortOnDropHandle::new(telling)];
-            Self { client, claims, pulse, setup, length, _tasks }
+            let watching = tokio::spawn(vigil.keep());
+            let _tasks = [AbortOnDropHandle::new(reaping), AbortOnDropHandle::new(watching)];
+            Self { client, claims, pulse, setup, length, over, _tasks }
         }))
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.client.state().is_terminated()
+        self.over.is_cancelled() || self.client.state().is_terminated()
     }
 
     /// Whether it keeps a claim, or may do so.
@@ -98,7 +112,11 @@ impl Session {
         self.claims.is_empty()
     }
 
-    pub(crate) async fn acquire(self: &Arc<Self>, place: &Arc<Place>, claim: &Claim) -> Result<Attempt, Error> {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        claim: &Claim,
+    ) -> Result<Attempt, Error> {
         self.connected().await?;
         let mut seen = match self.claims.look(place) {
             Known::Nothing => Seen::Gone,
@@ -216,7 +234,10 @@ impl Session {
                 SessionState::Expired | SessionState::Closed => return Err(Error::SessionExpired),
             }
             state = match &mut watcher {
-                Some(watcher) => watcher.changed().await,
+                Some(watcher) => tokio::select! {
+                    state = watcher.changed() => state,
+                    () = self.over.cancelled() => SessionState::Expired,
+                },
                 None => watcher.insert(self.client.state_watcher()).state(),
             };
         }
@@ -316,7 +337,12 @@ impl Session {
     }
 
     /// A node of the same owner that is older than the one just made is the claim's.
-    async fn without_twin(&self, place: &Place, node: Arc<Node>, mut children: Vec<String>) -> Result<Seen, Error> {
+    async fn without_twin(
+        &self,
+        place: &Place,
+        node: Arc<Node>,
+        mut children: Vec<String>,
+    ) -> Result<Seen, Error> {
         let is_twin = |child: &String| child.starts_with(&place.prefix) && *child != node.name;
         while let Some(index) = children.iter().position(is_twin) {
             let path = place.child(&children[index]);
@@ -396,7 +422,13 @@ impl Session {
 
     /// Resolves when the predecessor is gone. If nobody else stood before it, the claim holds then, on the
     /// lease that it had in the queue.
-    fn wake(self: Arc<Self>, watcher: OneshotWatcher, next: bool, place: Arc<Place>, node: Arc<Node>) -> Wake {
+    fn wake(
+        self: Arc<Self>,
+        watcher: OneshotWatcher,
+        next: bool,
+        place: Arc<Place>,
+        node: Arc<Node>,
+    ) -> Wake {
         Box::pin(async move {
             let event = watcher.changed().await;
             let promoted = next && event.event_type == EventType::NodeDeleted;
@@ -416,19 +448,6 @@ impl fmt::Debug for Session {
             .field("length", &self.length)
             .field("claims", &self.claims)
             .finish_non_exhaustive()
-    }
-}
-
-/// Raises a doubt when the session has a connection again after it had none, and when it is over.
-async fn tell(mut watcher: StateWatcher, doubt: Doubt) {
-    loop {
-        let state = watcher.changed().await;
-        if state != SessionState::Disconnected {
-            doubt.raise();
-        }
-        if state.is_terminated() {
-            return;
-        }
     }
 }
 
