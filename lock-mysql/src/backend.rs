@@ -1,7 +1,7 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lock_core::{Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Released, Renewal, Result};
+use lock_core::{Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Moment, Released, Renewal, Result};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
@@ -105,10 +105,11 @@ impl Backend for MysqlBackend {
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let (store, wanted) = (self.store.clone(), claim.clone());
+        let since = Moment::now();
         // From now on, whatever becomes of the caller.
         let under_way = self.acquires.begin(claim.owner);
         let step = async move {
-            let attempt = store.acquire(&wanted).await;
+            let attempt = store.acquire(&wanted, since).await;
             drop(under_way);
             attempt
         };

@@ -16,8 +16,7 @@ use tracing::debug;
 use crate::{
     error::Failure,
     pool::{Lent, Pool},
-    statements::{self, Statements},
-    transaction::Waiter,
+    statements::Statements,
 };
 
 /// How long the connection sleeps at a time. A server that has lost its client without a word keeps the
@@ -47,6 +46,13 @@ pub(crate) struct Clapper {
     pub(crate) connection: u64,
     /// Stands in the text of the statement, so that nothing else is killed.
     pub(crate) nonce: String,
+}
+
+/// A claim that was handed the lock, and where its waiter's bell hangs.
+#[derive(Debug)]
+pub(crate) struct Promoted {
+    pub(crate) owner: Owner,
+    pub(crate) clapper: Clapper,
 }
 
 /// Hears when its claim was handed the lock, or when the bell has fallen.
@@ -119,12 +125,9 @@ impl Bell {
     }
 
     /// Wakes a waiter that was handed the lock, in whatever process it waits.
-    pub(crate) fn ring(&self, waiter: &Waiter, lent: Lent) {
-        let Some(clapper) = waiter.bell.clone() else { return self.shared.pool.give_back(lent) };
+    pub(crate) fn ring(&self, Promoted { owner, clapper }: Promoted, lent: Lent) {
         if self.shared.lock().clapper.as_ref() == Some(&clapper) {
-            if let Some(owner) = statements::owner(&waiter.owner) {
-                self.shared.tell(|listener| listener.owner == owner);
-            }
+            self.shared.tell(|listener| listener.owner == owner);
             return self.shared.pool.give_back(lent);
         }
         let shared = self.shared.clone();
@@ -280,12 +283,11 @@ impl Shared {
             if row.len() == 1 {
                 hangs = row.try_get_unchecked::<i64, _>(0)? > 0;
             } else {
-                let owner = row.try_get_unchecked::<Option<Vec<u8>>, _>(1)?;
-                holders.extend(owner.as_deref().and_then(statements::owner));
+                holders.extend(row.try_get_unchecked::<Option<Vec<u8>>, _>(1)?);
             }
         }
         self.pool.give_back(lent);
-        self.tell(|listener| holders.contains(&listener.owner));
+        self.tell(|listener| holders.iter().any(|holder| holder == listener.owner.as_bytes()));
         Ok(hangs)
     }
 
@@ -327,9 +329,13 @@ async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, clapper: C
 
 /// What rang before the connection slept is lost: looks at the rows until it does.
 async fn sweep_until_it_hangs(shared: Arc<Shared>, clapper: Clapper) {
-    let mut pause = Duration::from_millis(1);
-    while shared.lock().clapper.as_ref() == Some(&clapper) && !shared.swept(&clapper).await {
+    let mut pause = Duration::from_millis(2);
+    loop {
+        // The statement was sent just now.
         tokio::time::sleep(pause).await;
+        if shared.lock().clapper.as_ref() != Some(&clapper) || shared.swept(&clapper).await {
+            return;
+        }
         pause = (pause * 2).min(Duration::from_millis(100));
     }
 }

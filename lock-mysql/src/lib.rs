@@ -12,7 +12,6 @@ mod server;
 mod statements;
 mod store;
 mod table;
-mod transaction;
 
 use lock_core::{Backend, Driver};
 

@@ -12,7 +12,7 @@ use crate::dial::Dialer;
 
 /// A connection that lay idle for longer is asked whether it lives, so that no statement is sent into a
 /// connection that the server or a firewall has closed meanwhile.
-const TRUSTED: Duration = Duration::from_millis(500);
+const TRUSTED: Duration = Duration::from_secs(5);
 
 /// An idle connection that others were used before for so long is closed.
 const SPARE: Duration = Duration::from_secs(60);

@@ -1,13 +1,9 @@
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Claim, Name, Owner};
+use lock_core::{Claim, Name};
 use sqlx::AssertSqlSafe;
 
-use crate::{
-    bell::Clapper,
-    table::Table,
-    transaction::{Change, Waiter},
-};
+use crate::{bell::Clapper, table::Table};
 
 /// The longest lease that the server is asked for: a hundred years.
 const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
@@ -15,11 +11,15 @@ const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
 /// The server's clock in microseconds: the least that a new fencing token is.
 const MICROSECONDS: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS UNSIGNED)";
 
+/// How much is left of a lease, in microseconds.
+const LEFT: &str = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), deadline)";
+
 /// The text of every statement.
 ///
-/// What has parameters is prepared once for each connection. Transactions are sent as two texts of several
-/// statements each, so that they cost two round trips; all that is written into those are numbers and the
-/// hexadecimal digits of bytes.
+/// What a lock costs that nobody waits for has parameters, and is prepared once for each connection. All
+/// else is decided by the server in one transaction that is sent as one text: a client that is stopped or
+/// cut off in its midst cannot keep the row locked, and it takes one round trip. All that is written into
+/// a text are numbers and the hexadecimal digits of bytes.
 #[derive(Debug)]
 pub(crate) struct Statements {
     acquire: Arc<str>,
@@ -81,89 +81,112 @@ impl Statements {
         AssertSqlSafe(self.migration.clone())
     }
 
-    /// Makes the row of a name that was never locked before.
-    pub(crate) fn make(&self, name: &Name) -> AssertSqlSafe<String> {
-        AssertSqlSafe(format!("INSERT IGNORE INTO `{}` (name) VALUES ({})", self.leases, hex(name.as_str())))
-    }
-
-    /// Starts a transaction, and locks and reads all that is known of a name.
+    /// Takes the lock, keeps it, or finds it busy and takes or keeps a place in the queue. A lock that is
+    /// free goes to the first in the queue.
     ///
-    /// The queue is read without locks of its own: whoever changes it has the lock on the lease's row.
-    pub(crate) fn look(&self, name: &Name) -> AssertSqlSafe<String> {
-        let (leases, queue, name) = (&self.leases, &self.queue, hex(name.as_str()));
-        let left = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), deadline)";
+    /// Its one row: whether the lock is held now, the token, how long another has it, how many stand in
+    /// front, and who [got it](Self::promoted).
+    pub(crate) fn contend(&self, claim: &Claim, bell: Option<&Clapper>) -> AssertSqlSafe<String> {
+        let Self { leases, queue, .. } = self;
+        let (name, owner, label) =
+            (hex(claim.name.as_str()), hex(claim.owner.as_bytes()), hex(&*claim.label));
+        let until = format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", Self::length(claim.lease));
+        let (connection, nonce) = bell.map_or_else(
+            || ("NULL".to_owned(), "NULL".to_owned()),
+            |Clapper { connection, nonce }| (connection.to_string(), hex(nonce)),
+        );
+        let place = if claim.queue {
+            format!(
+                "SELECT COALESCE(MAX(ticket), 0) + 1 INTO @ticket FROM `{queue}` WHERE name = {name}; \
+                 INSERT INTO `{queue}` (name, owner, label, ticket, deadline, connection, nonce) \
+                 SELECT {name}, {owner}, {label}, @ticket, {until}, {connection}, {nonce} FROM DUAL \
+                 WHERE NOT @keep AND NOT @take \
+                 ON DUPLICATE KEY UPDATE deadline = {until}, connection = {connection}, nonce = {nonce}; \
+                 DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner} AND (@keep OR @take)"
+            )
+        } else {
+            format!("DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner}")
+        };
+        let (look, first, promoted) = (self.look(&name), self.first(&name), self.promoted(&name));
         AssertSqlSafe(format!(
-            "START TRANSACTION; \
-             SELECT {left}, owner, version FROM `{leases}` WHERE name = {name} FOR UPDATE; \
-             SELECT {left}, owner, ticket, label, connection, nonce FROM `{queue}` \
-             WHERE name = {name} ORDER BY ticket"
+            "INSERT IGNORE INTO `{leases}` (name) VALUES ({name}); \
+             {look}; \
+             SET @keep = @held AND @holder <=> {owner}; \
+             SET @first = ({first}); \
+             SET @take = NOT @held AND (@first IS NULL OR @first = {owner}); \
+             SET @next = IF(@held OR @take, NULL, @first); \
+             {place}; \
+             {promoted}; \
+             UPDATE `{leases}` SET \
+             fence = LAST_INSERT_ID(IF(@take OR @next IS NOT NULL, GREATEST(fence + 1, {MICROSECONDS}), fence)), \
+             owner = IF(@take, {owner}, COALESCE(@next, owner)), \
+             label = IF(@take, {label}, COALESCE(@label, label)), \
+             deadline = IF(@keep OR @take, {until}, COALESCE(@until, deadline)), \
+             waiting = @waiting, version = version + 1 \
+             WHERE name = {name} AND (@keep OR @take OR @next IS NOT NULL OR waiting <> @waiting); \
+             SELECT COUNT(*) INTO @front FROM `{queue}` WHERE name = {name} AND NOT owner <=> @next \
+             AND ticket < (SELECT ticket FROM `{queue}` WHERE name = {name} AND owner = {owner}); \
+             DELETE FROM `{queue}` WHERE name = {name} AND owner = @next; \
+             COMMIT; \
+             SELECT @keep OR @take, LAST_INSERT_ID(), @left, @front, @next, @connection, @nonce"
         ))
     }
 
-    /// Makes the changes and ends the transaction.
-    pub(crate) fn commit(&self, name: &Name, changes: &[Change<'_>]) -> AssertSqlSafe<String> {
-        let mut text = String::new();
-        for change in changes {
-            text += &self.change(&hex(name.as_str()), change);
-            text += "; ";
-        }
-        text += "COMMIT";
-        AssertSqlSafe(text)
+    /// Gives up the lock or the place in the queue; a lock that is free goes to the first in the queue.
+    ///
+    /// Its one row: whether the claim was there, and who [got it](Self::promoted).
+    pub(crate) fn leave(&self, claim: &Claim) -> AssertSqlSafe<String> {
+        let Self { leases, queue, .. } = self;
+        let (name, owner) = (hex(claim.name.as_str()), hex(claim.owner.as_bytes()));
+        let (look, first, promoted) = (self.look(&name), self.first(&name), self.promoted(&name));
+        AssertSqlSafe(format!(
+            "{look}; \
+             SET @mine = @held AND @holder <=> {owner}; \
+             DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner}; \
+             SET @left_the_queue = ROW_COUNT() > 0; \
+             SET @next = IF(@known AND (@mine OR NOT @held), ({first}), NULL); \
+             {promoted}; \
+             UPDATE `{leases}` SET \
+             fence = IF(@next IS NULL, fence, GREATEST(fence + 1, {MICROSECONDS})), \
+             owner = IF(@mine, @next, COALESCE(@next, owner)), \
+             label = COALESCE(@label, IF(@mine, '', label)), \
+             deadline = COALESCE(@until, IF(@mine, '1970-01-01', deadline)), \
+             waiting = @waiting, version = version + 1 \
+             WHERE name = {name} AND (@mine OR @next IS NOT NULL OR waiting <> @waiting); \
+             DELETE FROM `{queue}` WHERE name = {name} AND owner = @next; \
+             COMMIT; \
+             SELECT @mine OR @left_the_queue, @next, @connection, @nonce"
+        ))
     }
 
-    fn change(&self, name: &str, change: &Change<'_>) -> String {
-        let (leases, queue) = (&self.leases, &self.queue);
-        match change {
-            Change::Leave(owners) => {
-                let owners: Vec<_> = owners.iter().map(|owner| hex(owner)).collect();
-                format!("DELETE FROM `{queue}` WHERE name = {name} AND owner IN ({})", owners.join(", "))
-            }
-            Change::Queue { claim, ticket, bell } => {
-                let (connection, nonce) = bell.as_ref().map_or_else(
-                    || ("NULL".to_owned(), "NULL".to_owned()),
-                    |Clapper { connection, nonce }| (connection.to_string(), hex(nonce)),
-                );
-                let (owner, label) = (hex(claim.owner.as_bytes()), hex(&*claim.label));
-                let deadline = deadline(claim);
-                format!(
-                    "REPLACE INTO `{queue}` (name, owner, label, ticket, deadline, connection, nonce) \
-                     VALUES ({name}, {owner}, {label}, {ticket}, {deadline}, {connection}, {nonce})"
-                )
-            }
-            Change::Take { claim, waiting } => {
-                let (owner, label) = (hex(claim.owner.as_bytes()), hex(&*claim.label));
-                let deadline = deadline(claim);
-                format!(
-                    "UPDATE `{leases}` SET fence = LAST_INSERT_ID(GREATEST(fence + 1, {MICROSECONDS})), \
-                     owner = {owner}, label = {label}, deadline = {deadline}, waiting = {waiting}, \
-                     version = version + 1 WHERE name = {name}; SELECT LAST_INSERT_ID()"
-                )
-            }
-            Change::Keep { claim, waiting } => {
-                let deadline = deadline(claim);
-                format!(
-                    "UPDATE `{leases}` SET fence = LAST_INSERT_ID(fence), deadline = {deadline}, \
-                     waiting = {waiting}, version = version + 1 WHERE name = {name}; SELECT LAST_INSERT_ID()"
-                )
-            }
-            Change::Promote { waiter: Waiter { owner, label, .. }, waiting } => {
-                let (owner, label) = (hex(owner), hex(label));
-                // The lease of its place in the queue becomes that of the lock.
-                format!(
-                    "UPDATE `{leases}` SET fence = GREATEST(fence + 1, {MICROSECONDS}), owner = {owner}, \
-                     label = {label}, deadline = (SELECT deadline FROM `{queue}` \
-                     WHERE name = {name} AND owner = {owner}), waiting = {waiting}, version = version + 1 \
-                     WHERE name = {name}; DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner}"
-                )
-            }
-            Change::Free { waiting } => format!(
-                "UPDATE `{leases}` SET owner = NULL, label = '', deadline = '1970-01-01', \
-                 waiting = {waiting}, version = version + 1 WHERE name = {name}"
-            ),
-            Change::Count { waiting } => format!(
-                "UPDATE `{leases}` SET waiting = {waiting}, version = version + 1 WHERE name = {name}"
-            ),
-        }
+    /// Starts a transaction, locks the row, and removes the places that have run out. The queue needs no
+    /// locks: whoever changes it has the one on the row.
+    fn look(&self, name: &str) -> String {
+        let Self { leases, queue, .. } = self;
+        format!(
+            "SET @known = 0, @held = 0, @holder = NULL, @left = 0; \
+             START TRANSACTION; \
+             SELECT 1, deadline > UTC_TIMESTAMP(6), owner, {LEFT} INTO @known, @held, @holder, @left \
+             FROM `{leases}` WHERE name = {name} FOR UPDATE; \
+             DELETE FROM `{queue}` WHERE name = {name} AND deadline <= UTC_TIMESTAMP(6)"
+        )
+    }
+
+    fn first(&self, name: &str) -> String {
+        format!("SELECT owner FROM `{}` WHERE name = {name} ORDER BY ticket LIMIT 1", self.queue)
+    }
+
+    /// Reads what goes from the place of `@next` to the lock, its lease first of all, and how many places
+    /// there are without it.
+    fn promoted(&self, name: &str) -> String {
+        let queue = &self.queue;
+        format!(
+            "SET @label = NULL, @until = NULL, @connection = NULL, @nonce = NULL; \
+             SELECT label, deadline, {LEFT}, connection, nonce \
+             INTO @label, @until, @left, @connection, @nonce \
+             FROM `{queue}` WHERE name = {name} AND owner = @next; \
+             SELECT COUNT(*) INTO @waiting FROM `{queue}` WHERE name = {name} AND NOT owner <=> @next"
+        )
     }
 
     /// Whether the bell hangs, and then who holds these locks.
@@ -197,10 +220,6 @@ impl Statements {
     }
 }
 
-fn deadline(claim: &Claim) -> String {
-    format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", Statements::length(claim.lease))
-}
-
 /// Bytes as a literal that no character set, mode or quote can change.
 fn hex(bytes: impl AsRef<[u8]>) -> String {
     let mut text = String::from("X'");
@@ -211,11 +230,6 @@ fn hex(bytes: impl AsRef<[u8]>) -> String {
     }
     text.push('\'');
     text
-}
-
-/// An owner as the server has it; `None` for what is none.
-pub(crate) fn owner(bytes: &[u8]) -> Option<Owner> {
-    Some(Owner::from_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 use std::{sync::Arc, time::Duration};
 
 use lock_core::{
-    Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Name, Released, Renewal, Result, Wake,
+    Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result, Wake,
 };
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row, mysql::MySqlRow};
 
 use crate::{
-    bell::{Bell, Clapper, Ear},
+    bell::{Bell, Clapper, Ear, Promoted},
     error::{Failure, from_sqlx, unexpected},
     pool::{Lent, Pool},
     statements::Statements,
-    transaction::{Change, Found, LeaseRow, Waiter, Word},
 };
 
 /// How often a step is begun anew after another transaction was in its way, or after the table was made.
@@ -26,10 +25,11 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
+    /// `since` is a moment before the call.
+    pub(crate) async fn acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt> {
         let mut repeats = REPEATS;
         loop {
-            match self.try_acquire(claim).await {
+            match self.try_acquire(claim, since).await {
                 Ok(attempt) => return Ok(attempt),
                 Err(failure) => self.mend(failure, &mut repeats).await?,
             }
@@ -75,9 +75,8 @@ impl Store {
         Ok(())
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Failure> {
+    async fn try_acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt, Failure> {
         let mut lent = self.pool.lend().await?;
-        let since = Moment::now();
         let owner = claim.owner.as_bytes().as_slice();
         let taken = sqlx::query(self.statements.acquire())
             .bind(owner)
@@ -95,14 +94,23 @@ impl Store {
 
         // Before the look, so that it hears every hand-over that the look did not see.
         let ear = if claim.queue { self.bell.listen(claim).await } else { None };
-        let (since, found) = self.look_at_a_row(&mut lent, &claim.name).await?;
-        let plan = found.acquire(claim, ear.as_ref().map(|ear| &ear.clapper)).ok_or_else(unexpected)?;
-        let token = self.commit(&mut lent, &claim.name, &plan.changes).await?;
-        self.hand_over(lent, plan.promoted);
-        Ok(match plan.answer {
-            Word::Held => held(claim, token.ok_or_else(unexpected)?, since),
-            Word::Busy(recheck_within) => Attempt::Busy(Busy::new(ear.map(wake), recheck_within)),
-        })
+        let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
+        let since = Moment::now();
+        let row = self.decide(&mut lent, text).await?;
+        let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+        let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
+        self.hand_over(lent, promoted(&row, 4)?);
+        if is_held != 0 {
+            return Ok(held(claim, token, since));
+        }
+        // Only the first in the queue looks whether the holder lives; the others keep their places.
+        let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+        let recheck_within = match (claim.queue, in_front) {
+            (false, _) => left,
+            (true, 0) => left.min(claim.lease / 3),
+            (true, _) => claim.lease / 3,
+        };
+        Ok(Attempt::Busy(Busy::new(ear.map(wake), recheck_within)))
     }
 
     async fn try_renew(&self, claim: &Claim) -> Result<Renewal, Failure> {
@@ -129,67 +137,34 @@ impl Store {
             self.pool.give_back(lent);
             return Ok(Released::Released);
         }
-        let found = self.look(&mut lent, &claim.name).await?;
-        let plan = found.release(claim);
-        self.commit(&mut lent, &claim.name, &plan.changes).await?;
-        self.hand_over(lent, plan.promoted);
-        Ok(plan.answer)
+        let row = self.decide(&mut lent, self.statements.leave(claim)).await?;
+        let was_there: i64 = row.try_get_unchecked(0)?;
+        self.hand_over(lent, promoted(&row, 1)?);
+        Ok(if was_there != 0 { Released::Released } else { Released::Absent })
     }
 
-    /// Looks at a name, and makes its row if there is none.
-    ///
-    /// The row is made outside the transaction: two that had found none would wait for each other.
-    async fn look_at_a_row(&self, lent: &mut Lent, name: &Name) -> Result<(Moment, Found), Failure> {
-        let since = Moment::now();
-        let found = self.look(lent, name).await?;
-        if found.lease.is_some() {
-            return Ok((since, found));
-        }
-        self.commit(lent, name, &[]).await?;
-        sqlx::raw_sql(self.statements.make(name)).execute(&mut **lent).await?;
-        let since = Moment::now();
-        Ok((since, self.look(lent, name).await?))
+    /// Runs a transaction; its one row comes after the commit.
+    async fn decide(&self, lent: &mut Lent, text: AssertSqlSafe<String>) -> Result<MySqlRow, Failure> {
+        let mut rows = sqlx::raw_sql(text).fetch_all(&mut **lent).await?;
+        Ok(rows.pop().ok_or_else(unexpected)?)
     }
 
-    async fn look(&self, lent: &mut Lent, name: &Name) -> Result<Found, Failure> {
-        let mut found = Found::default();
-        for row in sqlx::raw_sql(self.statements.look(name)).fetch_all(&mut **lent).await? {
-            let left = row.try_get_unchecked(0)?;
-            if row.len() == 3 {
-                let (owner, version) = (row.try_get_unchecked(1)?, row.try_get_unchecked(2)?);
-                found.lease = Some(LeaseRow { left, owner, version });
-            } else {
-                let connection: Option<u64> = row.try_get_unchecked(4)?;
-                let nonce: Option<String> = row.try_get_unchecked(5)?;
-                found.queue.push(Waiter {
-                    left,
-                    owner: row.try_get_unchecked(1)?,
-                    ticket: row.try_get_unchecked(2)?,
-                    label: row.try_get_unchecked(3)?,
-                    bell: connection.zip(nonce).map(|(connection, nonce)| Clapper { connection, nonce }),
-                });
-            }
-        }
-        Ok(found)
-    }
-
-    /// Writes the changes; the token that one of them has told.
-    async fn commit(
-        &self,
-        lent: &mut Lent,
-        name: &Name,
-        changes: &[Change<'_>],
-    ) -> Result<Option<u64>, Failure> {
-        let told = sqlx::raw_sql(self.statements.commit(name, changes)).fetch_optional(&mut **lent).await?;
-        Ok(told.map(|row| row.try_get_unchecked(0)).transpose()?)
-    }
-
-    fn hand_over(&self, lent: Lent, promoted: Option<&Waiter>) {
+    fn hand_over(&self, lent: Lent, promoted: Option<Promoted>) {
         match promoted {
-            Some(waiter) => self.bell.ring(waiter, lent),
+            Some(promoted) => self.bell.ring(promoted, lent),
             None => self.pool.give_back(lent),
         }
     }
+}
+
+/// Who got the lock and can be woken, in the columns of a row from this one on.
+fn promoted(row: &MySqlRow, first: usize) -> Result<Option<Promoted>, Failure> {
+    let owner: Option<Vec<u8>> = row.try_get_unchecked(first)?;
+    let connection: Option<u64> = row.try_get_unchecked(first + 1)?;
+    let nonce: Option<String> = row.try_get_unchecked(first + 2)?;
+    let clapper = connection.zip(nonce).map(|(connection, nonce)| Clapper { connection, nonce });
+    let owner = owner.and_then(|owner| Some(Owner::from_bytes(owner.try_into().ok()?)));
+    Ok(owner.zip(clapper).map(|(owner, clapper)| Promoted { owner, clapper }))
 }
 
 fn held(claim: &Claim, token: u64, since: Moment) -> Attempt {

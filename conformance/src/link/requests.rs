@@ -47,7 +47,7 @@ impl Splitter {
         self.0.extend_from_slice(chunk);
         let mut requests = Vec::new();
         while !self.0.is_empty() {
-            if self.0[0] != b'*' {
+            if !is_array(&self.0) {
                 requests.push(Request { word: String::new(), bytes: std::mem::take(&mut self.0) });
                 break;
             }
@@ -57,6 +57,12 @@ impl Splitter {
         }
         requests
     }
+}
+
+/// Whether this may become Redis's array: packets of other protocols may start with an asterisk too, as
+/// the length of those that have 42 bytes.
+fn is_array(bytes: &[u8]) -> bool {
+    bytes[0] == b'*' && bytes.get(1).is_none_or(u8::is_ascii_digit)
 }
 
 /// The first word of an array, and where the array ends; `None` if it is not whole yet.
@@ -102,7 +108,9 @@ mod tests {
 
     #[test]
     fn another_protocol_passes_chunk_by_chunk() {
-        let requests = Splitter::default().push(b"\x00\x01*3");
-        assert_eq!(requests, [Request { word: String::new(), bytes: b"\x00\x01*3".to_vec() }]);
+        for chunk in [b"\x00\x01*3", b"*\x00\x00\x00"] {
+            let requests = Splitter::default().push(chunk);
+            assert_eq!(requests, [Request { word: String::new(), bytes: chunk.to_vec() }]);
+        }
     }
 }

@@ -98,6 +98,7 @@ impl MariaDb {
         command.arg(format!("--datadir={}", self.data().display()));
         command.arg(format!("--socket={}", root.join("socket").display()));
         command.arg(format!("--pid-file={}", root.join("pid").display()));
+        command.arg(format!("--tmpdir={}", root.display()));
         command.arg(format!("--init-file={}", root.join("init.sql").display()));
         command.args(&self.options);
         let output = File::create(&log)?;
@@ -203,25 +204,27 @@ impl Drop for MariaDb {
 /// it is called after their parent, so that it is left over when that has ended.
 fn template(root: &Path) -> io::Result<PathBuf> {
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let template = root.with_file_name(format!("polylock-suite-{parent}-mariadb"));
+    let shared = root.with_file_name(format!("polylock-suite-{parent}-mariadb"));
+    fs::create_dir_all(&shared)?;
+    let one_at_a_time = File::create(shared.join("lock"))?;
+    one_at_a_time.lock()?;
+    let template = shared.join("data");
     if template.is_dir() {
         return Ok(template);
     }
-    let made = root.join("template");
+    let made = shared.join("made");
     let mut command = Command::new("mariadb-install-db");
     command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--user=root"]);
-    command.arg(format!("--datadir={}", made.display()));
+    command.arg(format!("--datadir={}", made.display())).env("TMPDIR", root);
     let output = command
         .output()
         .map_err(|error| io::Error::other(format!("mariadb-install-db: {error}; install mariadb-server-core")))?;
-    if !output.status.success() {
-        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    if output.status.success() {
+        fs::rename(&made, &template)?;
+        return Ok(template);
     }
-    match fs::rename(&made, &template) {
-        // Another program was faster.
-        Err(_) if template.is_dir() => Ok(template),
-        renamed => renamed.map(|()| template),
-    }
+    let _ = fs::remove_dir_all(&made);
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
