@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use etcd_client::KeyValue;
+use etcd_client::{GetOptions, KeyValue};
 use lock_core::{
     Attempt, Backend, Busy, Claim, Error, ErrorKind, FencingToken, Grant, Guarantees, Moment, Released,
     Renewal, Result, Wake,
@@ -66,7 +66,7 @@ impl EtcdBackend {
         let mut outcome = Err(error::unexpected());
         let probe = options.prefix.probe();
         for _ in options.addresses() {
-            let question = cluster.get(&probe, queue::holder());
+            let question = cluster.get(&probe, GetOptions::new());
             // A login, and the question.
             outcome = tokio::time::timeout(options.connect_timeout * 2, question)
                 .await

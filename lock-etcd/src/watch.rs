@@ -85,9 +85,12 @@ impl Bells {
         ear
     }
 
-    fn ring(&self, id: i64, deleted: &[u8]) {
+    /// Tells those who wait in its queue that a key was deleted.
+    fn ring(&self, deleted: &[u8]) {
+        let Some(slash) = deleted.iter().rposition(|&byte| byte == b'/') else { return };
+        let Ok(queue) = std::str::from_utf8(&deleted[..=slash]) else { return };
         self.with(|bells| {
-            if let Some(bell) = bells.values().find(|bell| bell.id == id) {
+            if let Some(bell) = bells.get(queue) {
                 // Nobody may listen just now.
                 let _ = bell.rope.send(deleted.into());
             }
@@ -262,7 +265,7 @@ impl Stream {
             if event.event_type() == EventType::Delete
                 && let Some(deleted) = event.kv()
             {
-                self.bells.ring(id, deleted.key());
+                self.bells.ring(deleted.key());
             }
         }
         // Such as one that fell behind a compaction.
@@ -315,15 +318,15 @@ mod tests {
         let bells = Bells::default();
         let ear = bells.hang("a/".into(), 7);
         let other = bells.ear("a/").unwrap();
-        bells.ring(7, b"a/other");
-        bells.ring(8, b"a/mine");
+        bells.ring(b"a/other");
+        bells.ring(b"b/mine");
         let mut waiting = Box::pin(deleted(ear, [b"a/mine", b"a/ahead"]));
         tokio::select! {
             biased;
             () = &mut waiting => panic!("woken by another's key"),
             () = tokio::task::yield_now() => {}
         }
-        bells.ring(7, b"a/ahead");
+        bells.ring(b"a/ahead");
         waiting.await;
         bells.take_all();
         deleted(other, [b"b", b"c"]).await;
