@@ -31,7 +31,7 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// # Errors
     ///
-    /// `InvalidInput` for a password file that cannot be read.
+    /// `InvalidInput` for a password or certificate file that cannot be read.
     pub(crate) fn new(options: &MysqlOptions) -> Result<Self> {
         let password = options.read_password()?;
         let mut dialed = MySqlConnectOptions::new()
@@ -52,7 +52,13 @@ impl Dialer {
             Tls::Off => dialed.ssl_mode(MySqlSslMode::Disabled),
             Tls::Encrypted => dialed.ssl_mode(MySqlSslMode::Required),
             Tls::Verified(None) => dialed.ssl_mode(MySqlSslMode::VerifyIdentity),
-            Tls::Verified(Some(pem)) => dialed.ssl_mode(MySqlSslMode::VerifyIdentity).ssl_ca(pem),
+            Tls::Verified(Some(file)) => {
+                let pem = std::fs::read(file).map_err(|e| {
+                    Error::invalid_input(format!("the certificates in {file:?} cannot be read"))
+                        .with_source(e)
+                })?;
+                dialed.ssl_mode(MySqlSslMode::VerifyIdentity).ssl_ca_from_pem(pem)
+            }
         };
         Ok(Self { options: dialed, password, address: options.address(), limit: options.connect_timeout })
     }

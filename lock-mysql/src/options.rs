@@ -37,7 +37,7 @@ pub(crate) enum Tls {
     Off,
     /// Against those who listen, not against those who pretend to be the server.
     Encrypted,
-    /// By the system's roots, or by those in a PEM file alone.
+    /// By the system's roots, and those in a PEM file.
     Verified(Option<PathBuf>),
 }
 
@@ -157,7 +157,7 @@ impl MysqlOptions {
         self
     }
 
-    /// TLS, verified against the certificates in a PEM file and no others.
+    /// TLS, verified against the certificates in a PEM file beside the system's.
     #[must_use]
     pub fn root_certificates(mut self, pem_file: impl AsRef<Path>) -> Self {
         self.tls = Tls::Verified(Some(pem_file.as_ref().into()));

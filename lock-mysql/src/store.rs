@@ -25,7 +25,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// `since` is a moment before the call.
+    /// `since` is a moment before the call. The lease counts from there, even if it took two requests: a
+    /// caller's ttl begins when it asks.
     pub(crate) async fn acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt> {
         let mut repeats = REPEATS;
         loop {
@@ -95,7 +96,6 @@ impl Store {
         // Before the look, so that it hears every hand-over that the look did not see.
         let ear = if claim.queue { self.bell.listen(claim).await } else { None };
         let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
-        let since = Moment::now();
         let row = self.decide(&mut lent, text).await?;
         let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
         let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
