@@ -111,11 +111,18 @@ impl Bell {
     /// first. `None` if there is no connection for it.
     pub(crate) async fn listen(&self, claim: &Claim) -> Option<Ear> {
         let clapper = self.shared.hang().await?;
+        self.listen_to(claim, |hung| *hung == clapper)
+    }
+
+    /// The same, without any I/O: `None` if the bell does not hang yet.
+    pub(crate) fn listen_if_hung(&self, claim: &Claim) -> Option<Ear> {
+        self.listen_to(claim, |_| true)
+    }
+
+    fn listen_to(&self, claim: &Claim, wanted: impl Fn(&Clapper) -> bool) -> Option<Ear> {
         let (rope, heard) = oneshot::channel();
         let mut state = self.shared.lock();
-        if state.clapper.as_ref() != Some(&clapper) {
-            return None;
-        }
+        let clapper = state.clapper.clone().filter(wanted)?;
         let id = state.next_id;
         state.next_id += 1;
         state.ears.insert(id, Listener { name: claim.name.clone(), owner: claim.owner, _rope: rope });

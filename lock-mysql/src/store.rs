@@ -93,16 +93,28 @@ impl Store {
             return Ok(held(claim, taken.last_insert_id(), since));
         }
 
-        // Before the look, so that it hears every hand-over that the look did not see.
-        let ear = if claim.queue { self.bell.listen(claim).await } else { None };
-        let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
-        let row = self.decide(&mut lent, text).await?;
-        let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-        let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
-        self.hand_over(lent, promoted(&row, 4)?);
-        if is_held != 0 {
-            return Ok(held(claim, token, since));
-        }
+        // A bell that hangs is listened to before the look. To hang one up is for those who have to wait.
+        let mut ear = if claim.queue { self.bell.listen_if_hung(claim) } else { None };
+        let mut handed_over = None;
+        let (left, in_front) = loop {
+            let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
+            let row = self.decide(&mut lent, text).await?;
+            handed_over = promoted(&row, 4)?.or(handed_over);
+            let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+            let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
+            if is_held != 0 {
+                self.hand_over(lent, handed_over);
+                return Ok(held(claim, token, since));
+            }
+            let armed = ear.is_some();
+            if claim.queue && !armed {
+                ear = self.bell.listen(claim).await;
+            }
+            if armed || ear.is_none() {
+                break (left, in_front);
+            }
+        };
+        self.hand_over(lent, handed_over);
         // Only the first in the queue looks whether the holder lives; the others keep their places.
         let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
         let recheck_within = match (claim.queue, in_front) {
