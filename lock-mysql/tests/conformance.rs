@@ -3,7 +3,7 @@
 use std::{io, process::ExitCode};
 
 use async_trait::async_trait;
-use lock_conformance::{Fixture, Need, Server, servers::MariaDb};
+use lock_conformance::{Fixture, Need, Server, servers::Mysql};
 use lock_core::{Backend, Fault, Guarantees, Name, Result, Url, Wakeup};
 use lock_mysql::DRIVER;
 
@@ -29,11 +29,11 @@ impl Fixture for MariaDbFixture {
     }
 
     fn offers(&self) -> &'static [Need] {
-        MariaDb::OFFERS
+        Mysql::OFFERS
     }
 
     fn serve(&self) -> io::Result<Box<dyn Server>> {
-        Ok(Box::new(MariaDb::start(&[])?))
+        Ok(Box::new(Mysql::mariadb(&[])?))
     }
 
     async fn connect(&self, url: &str) -> Result<Box<dyn Backend>> {

@@ -2,7 +2,7 @@
 
 mod directory;
 mod etcd;
-mod mariadb;
+mod mysql;
 mod redis;
 mod resp;
 mod scratch;
@@ -10,7 +10,7 @@ mod zookeeper;
 
 pub use directory::Directory;
 pub use etcd::Etcd;
-pub use mariadb::MariaDb;
+pub use mysql::Mysql;
 pub use redis::Redis;
 pub(crate) use scratch::scratch;
 pub use zookeeper::ZooKeeper;

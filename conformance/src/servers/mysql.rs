@@ -18,16 +18,18 @@ use crate::{
     process::{guarded, kill, signal, spawn},
 };
 
-/// A `mariadbd` process on a free port of this machine, its data in memory; with a database `locks`.
+/// A MariaDB or MySQL process on a free port of this machine, its data in memory; with a database `locks`.
 #[derive(Debug)]
-pub struct MariaDb {
+pub struct Mysql {
+    /// The program that is Oracle's MySQL; MariaDB's `mariadbd` without.
+    oracle: Option<PathBuf>,
     address: SocketAddr,
     options: Vec<String>,
     root: TempDir,
     process: Mutex<Option<Child>>,
 }
 
-impl MariaDb {
+impl Mysql {
     /// What a fixture with this server can offer.
     pub const OFFERS: &'static [Need] =
         &[Need::Wire, Need::ServerProcess, Need::DeleteRecord, Need::LoseData, Need::KillClients];
@@ -37,12 +39,25 @@ impl MariaDb {
     /// # Errors
     ///
     /// If it cannot be started, with the end of its log.
-    pub fn start(options: &[&str]) -> io::Result<Self> {
+    pub fn mariadb(options: &[&str]) -> io::Result<Self> {
+        Self::start(None, options)
+    }
+
+    /// Starts this program, Oracle's `mysqld` 8 or later, with these options.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started, with the end of its log.
+    pub fn oracle(program: impl Into<PathBuf>, options: &[&str]) -> io::Result<Self> {
+        Self::start(Some(program.into()), options)
+    }
+
+    fn start(oracle: Option<PathBuf>, options: &[&str]) -> io::Result<Self> {
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
         loop {
             let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-            let server =
-                Self { address, options: options.clone(), root: scratch()?, process: Mutex::default() };
+            let (oracle, options) = (oracle.clone(), options.clone());
+            let server = Self { oracle, address, options, root: scratch()?, process: Mutex::default() };
             server.make_data()?;
             match server.run() {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -69,19 +84,48 @@ impl MariaDb {
         Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
-    /// Where the server keeps its files, its certificates among them.
-    pub fn folder(&self) -> &Path {
-        self.root.path()
-    }
-
     /// A fresh data directory; made once by the server's own script, and copied from then on.
     fn make_data(&self) -> io::Result<()> {
-        copy(&template(self.root.path())?, &self.data())?;
+        copy(&self.template()?, &self.data())?;
         // One statement a line.
         let grant = "CREATE DATABASE IF NOT EXISTS locks;\n\
                      CREATE USER IF NOT EXISTS 'locks'@'127.0.0.1' IDENTIFIED BY 'secret';\n\
                      GRANT ALL ON locks.* TO 'locks'@'127.0.0.1';\n";
         fs::write(self.root.path().join("init.sql"), grant)
+    }
+
+    /// The data directory that others are copied from. The programs of one test run share it; it is called
+    /// after their parent, so that it is left over when that has ended.
+    fn template(&self) -> io::Result<PathBuf> {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let kind = if self.oracle.is_some() { "mysql" } else { "mariadb" };
+        let shared = self.root.path().with_file_name(format!("polylock-suite-{parent}-{kind}"));
+        fs::create_dir_all(&shared)?;
+        let one_at_a_time = File::create(shared.join("lock"))?;
+        one_at_a_time.lock()?;
+        let (made, template) = (shared.join("made"), shared.join("data"));
+        if template.is_dir() {
+            return Ok(template);
+        }
+        let mut command = if let Some(program) = &self.oracle {
+            let mut command = Command::new(program);
+            command.arg("--initialize-insecure");
+            command
+        } else {
+            let mut command = Command::new("mariadb-install-db");
+            command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+            command
+        };
+        command.args(["--user=root", &format!("--datadir={}", made.display())]);
+        let output = command.env("TMPDIR", self.root.path()).output().map_err(|error| {
+            io::Error::other(format!("no data directory: {error}; install mariadb-server-core"))
+        })?;
+        if output.status.success() {
+            fs::rename(&made, &template)?;
+            return Ok(template);
+        }
+        let _ = fs::remove_dir_all(&made);
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
     fn data(&self) -> PathBuf {
@@ -91,9 +135,16 @@ impl MariaDb {
     fn run(&self) -> io::Result<()> {
         let root = self.root.path();
         let log = root.join("log");
-        let mut command = guarded("mariadbd")?;
-        command.args(["--no-defaults", "--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
-        command.args(["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"]);
+        let program =
+            self.oracle.as_ref().map_or_else(|| "mariadbd".into(), |program| program.to_string_lossy());
+        let mut command = guarded(&program)?;
+        if self.oracle.is_some() {
+            command.args(["--innodb-redo-log-capacity=16M", "--disable-log-bin", "--performance-schema=OFF"]);
+        } else {
+            command.args(["--no-defaults", "--innodb-log-file-size=8M"]);
+        }
+        command.args(["--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
+        command.arg("--innodb-buffer-pool-size=32M");
         command.arg(format!("--port={}", self.address.port()));
         command.arg(format!("--datadir={}", self.data().display()));
         command.arg(format!("--socket={}", root.join("socket").display()));
@@ -109,16 +160,16 @@ impl MariaDb {
         while !self.greets() {
             if let Some(status) = child.try_wait()? {
                 let log = fs::read_to_string(&log)?;
-                if log.contains("Address already in use") {
+                if log.to_lowercase().contains("address already in use") {
                     return Err(io::ErrorKind::AddrInUse.into());
                 }
                 let hint = if status.code() == Some(127) { "; install mariadb-server-core" } else { "" };
-                return Err(io::Error::other(format!("mariadbd ended with {status}{hint}\n{}", tail(&log))));
+                return Err(io::Error::other(format!("{program} ended with {status}{hint}\n{}", tail(&log))));
             }
             if Instant::now() > deadline {
                 kill(&mut child)?;
                 let log = fs::read_to_string(&log)?;
-                return Err(io::Error::other(format!("mariadbd does not answer\n{}", tail(&log))));
+                return Err(io::Error::other(format!("{program} does not answer\n{}", tail(&log))));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -134,14 +185,15 @@ impl MariaDb {
             stream.set_read_timeout(Some(limit))?;
             let mut greeting = [0; 64];
             let length = stream.read(&mut greeting)?;
-            Ok(String::from_utf8_lossy(&greeting[..length]).contains("MariaDB"))
+            // A length and a number, and then the version of the protocol. Mistakes start with 255.
+            Ok(length > 4 && greeting[4] == 10)
         };
         greeting().unwrap_or(false)
     }
 
     fn signal(&self, which: Signal) -> io::Result<()> {
         let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        signal(process.as_ref().ok_or_else(|| io::Error::other("mariadbd is not running"))?, which)
+        signal(process.as_ref().ok_or_else(|| io::Error::other("the server is not running"))?, which)
     }
 
     fn kill(&self) -> io::Result<()> {
@@ -159,9 +211,9 @@ impl MariaDb {
     }
 }
 
-impl Server for MariaDb {
+impl Server for Mysql {
     fn url(&self, link: Option<SocketAddr>) -> String {
-        format!("mariadb://locks:secret@{}/locks", link.unwrap_or(self.address))
+        format!("mysql://locks:secret@{}/locks", link.unwrap_or(self.address))
     }
 
     fn wire(&self) -> Option<SocketAddr> {
@@ -187,44 +239,19 @@ impl Server for MariaDb {
                 self.sql(&drop_all).map(drop)
             }
             Lever::KillClients => self.kill_clients(),
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, format!("MariaDB has no lever {lever:?}"))),
+            _ => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, format!("this server has no lever {lever:?}")))
+            }
         }
     }
 }
 
-impl Drop for MariaDb {
+impl Drop for Mysql {
     fn drop(&mut self) {
         if let Err(error) = self.kill() {
-            eprintln!("mariadbd could not be ended: {error}");
+            eprintln!("{:?} could not be ended: {error}", self.oracle);
         }
     }
-}
-
-/// The data directory that others are copied from. The programs of one test run share it, beside `root`;
-/// it is called after their parent, so that it is left over when that has ended.
-fn template(root: &Path) -> io::Result<PathBuf> {
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let shared = root.with_file_name(format!("polylock-suite-{parent}-mariadb"));
-    fs::create_dir_all(&shared)?;
-    let one_at_a_time = File::create(shared.join("lock"))?;
-    one_at_a_time.lock()?;
-    let template = shared.join("data");
-    if template.is_dir() {
-        return Ok(template);
-    }
-    let made = shared.join("made");
-    let mut command = Command::new("mariadb-install-db");
-    command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--user=root"]);
-    command.arg(format!("--datadir={}", made.display())).env("TMPDIR", root);
-    let output = command
-        .output()
-        .map_err(|error| io::Error::other(format!("mariadb-install-db: {error}; install mariadb-server-core")))?;
-    if output.status.success() {
-        fs::rename(&made, &template)?;
-        return Ok(template);
-    }
-    let _ = fs::remove_dir_all(&made);
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
