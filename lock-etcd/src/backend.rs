@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use etcd_client::{GetOptions, KeyValue};
+use etcd_client::KeyValue;
 use lock_core::{
     Attempt, Backend, Busy, Claim, Error, ErrorKind, FencingToken, Grant, Guarantees, Moment, Released,
     Renewal, Result, Wake,
@@ -62,20 +62,14 @@ impl EtcdBackend {
     pub async fn connect(options: EtcdOptions) -> Result<Self> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::NoRuntime, "etcd needs a tokio runtime"))?;
-        let cluster = Arc::new(Cluster::new(&options)?);
-        let mut outcome = Err(error::unexpected());
-        let probe = options.prefix.probe();
-        for _ in options.addresses() {
-            let question = cluster.get(&probe, GetOptions::new());
-            // A login, and the question.
-            outcome = tokio::time::timeout(options.connect_timeout * 2, question)
-                .await
-                .unwrap_or_else(|_| Err(error::unreachable(&options.addresses().join(", "))));
-            if !outcome.as_ref().is_err_and(|failure| failure.error.is_transient()) {
-                break;
+        let cluster = Arc::new(Cluster::new(&options, runtime.clone())?);
+        let mut member = cluster.member().await;
+        for _ in 1..options.addresses().len() {
+            if member.as_ref().is_err_and(|failure| failure.error.is_transient()) {
+                member = cluster.member().await;
             }
         }
-        outcome?;
+        drop(member?);
         Ok(Self {
             prefix: options.prefix,
             claims: Claims::new(),

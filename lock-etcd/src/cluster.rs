@@ -1,26 +1,25 @@
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use etcd_client::{
-    Client, ConnectOptions, DeleteOptions, DeleteResponse, Error as EtcdError, GetOptions, GetResponse,
-    KvClient, LeaseClient, LeaseGrantOptions, Txn, TxnResponse, WatchClient,
+    Client, DeleteOptions, DeleteResponse, Error as EtcdError, GetOptions, GetResponse, KvClient,
+    LeaseClient, LeaseGrantOptions, Txn, TxnResponse, WatchClient,
 };
-use lock_core::Moment;
-use tokio::sync::watch;
+use lock_core::{Error, Moment};
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     EtcdOptions,
+    dial::Dialer,
     error::{self, Failure, Nature},
     lease::Lease,
 };
-
-/// A connection with requests under way is asked for a sign of life so often; the server takes more than
-/// one in five seconds for an attack.
-const PING: Duration = Duration::from_secs(6);
-const PING_LIMIT: Duration = Duration::from_secs(3);
 
 /// The members of the cluster, of which one at a time is asked.
 ///
@@ -28,12 +27,19 @@ const PING_LIMIT: Duration = Duration::from_secs(3);
 /// the next request goes to the next member, and with a single member over a new connection. So nothing
 /// that is asked again depends on one silent stream.
 pub(crate) struct Cluster {
-    addresses: Vec<String>,
-    options: ConnectOptions,
-    connect_timeout: Duration,
+    dialer: Arc<Dialer>,
+    runtime: Handle,
     turn: watch::Sender<u64>,
-    member: Mutex<Option<Arc<Member>>>,
-    dialing: tokio::sync::Mutex<()>,
+    /// Turns that ended since a member last gave an answer.
+    failures: AtomicU32,
+    last: Mutex<Option<Dial>>,
+}
+
+/// A connection of one turn: being made, or what came of it.
+#[derive(Clone)]
+struct Dial {
+    turn: u64,
+    outcome: watch::Receiver<Option<Result<Arc<Member>, Failure>>>,
 }
 
 /// The member whose turn it is, and the connection to it.
@@ -55,28 +61,14 @@ pub(crate) struct Trial<'a> {
 const PATIENCE: Duration = Duration::from_millis(40);
 
 impl Cluster {
-    /// Reads the files that the options name. Nothing is sent.
-    pub(crate) fn new(options: &EtcdOptions) -> lock_core::Result<Self> {
-        let mut connect = ConnectOptions::new()
-            .with_connect_timeout(options.connect_timeout)
-            .with_keep_alive(PING, PING_LIMIT)
-            .with_keep_alive_while_idle(false)
-            .with_tcp_keepalive(PING)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        if let Some((user, password)) = options.login()? {
-            connect = connect.with_user(user, password);
-        }
-        if let Some(tls) = options.tls_options()? {
-            connect = connect.with_tls(tls);
-        }
+    /// Reads the files that the options name. Nothing is sent; connections will live on this runtime.
+    pub(crate) fn new(options: &EtcdOptions, runtime: Handle) -> Result<Self, Error> {
         Ok(Self {
-            addresses: options.addresses(),
-            options: connect,
-            connect_timeout: options.connect_timeout,
+            dialer: Arc::new(Dialer::new(options)?),
+            runtime,
             turn: watch::Sender::new(0),
-            member: Mutex::default(),
-            dialing: tokio::sync::Mutex::default(),
+            failures: AtomicU32::new(0),
+            last: Mutex::default(),
         })
     }
 
@@ -89,47 +81,35 @@ impl Cluster {
         Trial { cluster: self, turn: Some(turn), began: Instant::now() }
     }
 
-    /// The member to ask.
+    /// The member to ask. Whoever comes while a connection is made waits for the same.
+    ///
+    /// Dropping the future does not stop the dial, which others may wait for.
     pub(crate) async fn member(&self) -> Result<Arc<Member>, Failure> {
-        if let Some(member) = self.current() {
-            return Ok(member);
+        let Dial { turn, mut outcome } = self.dial();
+        let dialed = outcome.wait_for(Option::is_some).await.ok().and_then(|dialed| dialed.clone());
+        let dialed = dialed.unwrap_or_else(|| Err(error::no_runtime()));
+        if dialed.is_err() {
+            self.trial(turn).failed();
         }
-        let _one_at_a_time = self.dialing.lock().await;
-        if let Some(member) = self.current() {
-            return Ok(member);
-        }
+        dialed
+    }
+
+    /// The dial of this turn, begun if need be.
+    fn dial(&self) -> Dial {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = *self.turn.borrow();
-        let trial = self.trial(turn);
-        let address = &self.addresses[usize::try_from(turn).unwrap_or(0) % self.addresses.len()];
-        // Without a user nothing is sent yet; with one, this is the login.
-        let dialed = Client::connect([address], Some(self.options.clone()));
-        let client = match tokio::time::timeout(self.connect_timeout, dialed).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(failed)) => {
-                let failure = error::from_etcd(&failed);
-                if failure.nature == Nature::Told {
-                    trial.answered();
-                    return Err(failure);
-                }
-                trial.failed();
-                // A login leaves nothing behind that another attempt would have to know of.
-                return Err(Failure { nature: Nature::NeverSent, ..failure });
-            }
-            Err(_) => {
-                trial.failed();
-                return Err(error::unreachable(address));
-            }
-        };
-        trial.answered();
-        tracing::debug!(address, "this member of etcd is asked now");
-        let member = Arc::new(Member {
-            turn,
-            kv: client.kv_client(),
-            lease: client.lease_client(),
-            watch: client.watch_client(),
+        if let Some(dial) = last.as_ref().filter(|dial| dial.turn == turn) {
+            return dial.clone();
+        }
+        let pause = self.dialer.pause(self.failures.load(Ordering::Relaxed));
+        let (dialer, (done, outcome)) = (self.dialer.clone(), watch::channel(None));
+        self.runtime.spawn(async move {
+            tokio::time::sleep(pause).await;
+            done.send_replace(Some(dialer.dial(turn).await));
         });
-        *self.slot() = Some(member.clone());
-        Ok(member)
+        let dial = Dial { turn, outcome };
+        *last = Some(dial.clone());
+        dial
     }
 
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
@@ -206,7 +186,7 @@ impl Cluster {
     where
         F: Future<Output = Result<T, EtcdError>> + Send,
     {
-        let mut left = self.addresses.len();
+        let mut left = self.dialer.members();
         loop {
             left -= 1;
             let failure = match self.member().await {
@@ -234,14 +214,11 @@ impl Cluster {
             }
         }
     }
+}
 
-    fn current(&self) -> Option<Arc<Member>> {
-        let turn = *self.turn.borrow();
-        self.slot().clone().filter(|member| member.turn == turn)
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Member>>> {
-        self.member.lock().unwrap_or_else(PoisonError::into_inner)
+impl Member {
+    pub(crate) fn new(turn: u64, client: &Client) -> Self {
+        Self { turn, kv: client.kv_client(), lease: client.lease_client(), watch: client.watch_client() }
     }
 }
 
@@ -249,6 +226,9 @@ impl Trial<'_> {
     /// The member has said something.
     pub(crate) fn answered(mut self) {
         self.turn = None;
+        if self.cluster.failures.load(Ordering::Relaxed) > 0 {
+            self.cluster.failures.store(0, Ordering::Relaxed);
+        }
     }
 
     /// The request has failed below etcd.
@@ -262,6 +242,7 @@ impl Trial<'_> {
         self.cluster.turn.send_if_modified(|current| {
             let mine = *current == turn;
             *current += u64::from(mine);
+            self.cluster.failures.fetch_add(u32::from(mine), Ordering::Relaxed);
             mine
         });
     }

@@ -4,7 +4,7 @@ use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
 
 /// Why a request brought no answer that can be used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
     pub(crate) nature: Nature,
@@ -102,6 +102,12 @@ fn broken(failed: &EtcdError, message: &str) -> Failure {
 pub(crate) fn unreachable(address: &str) -> Failure {
     let text = format!("etcd at {address} did not answer in time");
     Failure { error: Error::new(ErrorKind::Unavailable, text), nature: Nature::NeverSent }
+}
+
+/// The runtime that connections live on has shut down.
+pub(crate) fn no_runtime() -> Failure {
+    let error = Error::new(ErrorKind::NoRuntime, "the runtime of the etcd connection is gone");
+    Failure { error, nature: Nature::Told }
 }
 
 /// An answer that none of our requests has.

@@ -5,6 +5,7 @@ mod options;
 
 mod claims;
 mod cluster;
+mod dial;
 mod error;
 mod keys;
 mod lease;
