@@ -129,7 +129,8 @@ pub enum Lever<'a> {
     LoseData,
     /// Breaks every client's connection.
     KillClients,
-    /// Moves the server's wall clock by so many seconds.
+    /// Moves the server's wall clock by so many seconds. The first time it may restart the server, with
+    /// the data that it kept; by 0, it does nothing else.
     StepClock(i64),
 }
 

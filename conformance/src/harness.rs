@@ -85,7 +85,7 @@ impl Harness {
         let history = Arc::new(History::default());
         let stage = Stage::new(self.fixture.clone(), server, case.name, self.full, history.clone());
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let limit = Duration::from_secs(if self.full { 900 } else { 60 });
+        let limit = Duration::from_secs(if self.full { 900 } else { 30 });
         let ended = runtime.block_on(async { tokio::time::timeout(limit, (case.run)(stage)).await });
         runtime.shutdown_timeout(Duration::from_secs(1));
         ended.map_err(|_| Failure::new(format!("still running after {limit:?}")))??;

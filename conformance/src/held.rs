@@ -58,7 +58,10 @@ impl Held {
     fn take(&mut self) -> Option<Guard> {
         let guard = self.guard.take()?;
         let at = Moment::now();
-        self.history.confirmed(self.hold, at + guard.remaining());
+        let remaining = guard.remaining();
+        if !remaining.is_zero() {
+            self.history.confirmed(self.hold, at + remaining);
+        }
         self.history.ended(self.hold, at);
         Some(guard)
     }

@@ -1,5 +1,6 @@
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Mutex, PoisonError},
 };
 
@@ -21,6 +22,14 @@ struct Hold {
     acquired: Moment,
     valid_until: Moment,
     ended: Option<Moment>,
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, who, token, .. } = self;
+        let (from, to) = (self.acquired.since_start(), self.end().since_start());
+        write!(f, "{who} held {name:?} with token {token} from {from:?} to {to:?}")
+    }
 }
 
 impl Hold {
@@ -83,10 +92,10 @@ impl History {
             let mut newest: Option<&Hold> = None;
             for hold in holds.iter() {
                 if let Some(last) = last.filter(|last| hold.acquired < last.end()) {
-                    return Err(format!("two held at once:\n{last:?}\n{hold:?}"));
+                    return Err(format!("two held at once:\n{last}\n{hold}"));
                 }
                 if let Some(newest) = newest.filter(|newest| hold.token <= newest.token) {
-                    return Err(format!("a later grant's token is not larger:\n{newest:?}\n{hold:?}"));
+                    return Err(format!("a later grant's token is not larger:\n{newest}\n{hold}"));
                 }
                 if last.is_none_or(|last| hold.end() > last.end()) {
                     last = Some(hold);

@@ -102,9 +102,10 @@ impl Stage {
         Ok(Client { locks, link, history: self.history.clone() })
     }
 
-    /// The options of [`client`](Self::client).
+    /// The options of [`client`](Self::client): the ttl, and as much time for each verb, since a loaded
+    /// machine may well take longer than the sixth of so short a ttl.
     pub(crate) fn options(&self) -> Options {
-        Options::default().with_ttl(self.ttl())
+        Options::default().with_ttl(self.ttl()).with_verb_limit(self.ttl())
     }
 
     /// A new connection without the core: the three verbs, through a link of their own.
@@ -136,6 +137,11 @@ impl Stage {
     /// A client in a process of its own.
     pub(crate) async fn holder(&self) -> Result<Holder, Failure> {
         Holder::start(&self.server.url(None), self.ttl(), self.history.clone()).await
+    }
+
+    /// The same, with leases as long as a [`patient_client`](Self::patient_client)'s.
+    pub(crate) async fn patient_holder(&self) -> Result<Holder, Failure> {
+        Holder::start(&self.server.url(None), self.part(40.0), self.history.clone()).await
     }
 
     /// The server.

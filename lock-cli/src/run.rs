@@ -1,6 +1,6 @@
 //! `polylock run`: takes the lock, runs COMMAND under it, releases.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use polylock::{Guard, Release};
 
@@ -48,7 +48,7 @@ async fn work(args: &Run, verbose: u8, server: &Server, mut signals: Signals) ->
             None => return Ok(busy(args)),
         },
         signal = signals.next() => return Ok(exit::signalled(signal.as_raw())),
-        () = show_waiting(&args.name, verbose) => unreachable!("the spinner turns until it is dropped"),
+        never = show_waiting(&args.name, verbose) => match never {},
     };
     let token = guard.fencing_token();
     tracing::info!(name = %args.name, %token, "acquired");
@@ -73,8 +73,9 @@ fn busy(args: &Run) -> u8 {
     args.conflict_exit_code.unwrap_or(code)
 }
 
-async fn show_waiting(name: &str, verbose: u8) {
+async fn show_waiting(name: &str, verbose: u8) -> Infallible {
     tokio::time::sleep(Spinner::DELAY).await;
+    tracing::info!(name, "waiting");
     // A spinner and messages would write over each other.
     let _spinner = (verbose == 0).then(|| Spinner::start(name));
     std::future::pending().await

@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, time::Duration};
 
-use polylock::{Backend, Locks, Result};
+use polylock::{Backend, Locks};
 
 use crate::{args::Run, exit::Failure, location::Location};
 
@@ -33,13 +33,16 @@ impl Server {
     }
 }
 
-async fn open(location: Location) -> Result<(Box<dyn Backend>, Option<OwnedFd>)> {
+async fn open(location: Location) -> Result<(Box<dyn Backend>, Option<OwnedFd>), Failure> {
     #[cfg(all(feature = "file", target_os = "linux"))]
     if location.driver.name == "file" {
         use polylock::file::{FileBackend, FileOptions};
 
         let backend = FileBackend::connect(FileOptions::from_url(location.url)?).await?;
         let liveness = backend.liveness()?;
+        // Scripts redirect descriptors of one digit, and would close it.
+        let liveness = rustix::io::fcntl_dupfd_cloexec(liveness, 64)
+            .map_err(|error| Failure::internal("no descriptor is left", &error.into()))?;
         return Ok((Box::new(backend), Some(liveness)));
     }
     Ok(((location.driver.connect)(location.url).await?, None))

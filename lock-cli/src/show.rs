@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap_complete::Shell;
-use polylock::{Fairness, Fault, Guarantees, Locks, Name, Scope, Takeover, Wakeup};
+use polylock::{Fairness, Fault, Guarantees, Name, Scope, Takeover, Wakeup};
 use serde_json::{Value, json};
 
 use crate::{
@@ -50,8 +50,7 @@ pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
 async fn ask(server: &args::Server) -> Result<(&'static str, Guarantees), Failure> {
     let location = Location::find(server).await?;
     let backend = (location.driver.connect)(location.url).await?;
-    let locks = Locks::with_options(backend, location.options)?;
-    Ok((location.driver.name, locks.guarantees()))
+    Ok((location.driver.name, backend.guarantees()))
 }
 
 fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -4,11 +4,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::debug;
 
 use crate::{
-    Loss, Moment, Released, Renewal, Result, Signal,
-    backoff::{Backoff, random_part},
-    hold::Hold,
-    ledger::Entry,
-    mutants,
+    Loss, Moment, Released, Renewal, Result, Signal, backoff::Backoff, hold::Hold, ledger::Entry, mutants,
 };
 
 /// How a guard ends: by sending a reply channel (`release().await`), or by dropping its sender.
@@ -17,7 +13,7 @@ pub(crate) type Ending = oneshot::Sender<oneshot::Sender<Result<Released>>>;
 /// The task that renews one held claim, tells its loss, and releases it at the end.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) hold: EndOnDrop,
     pub(crate) entry: Entry,
     pub(crate) ending: oneshot::Receiver<oneshot::Sender<Result<Released>>>,
     /// By when everything must be released, once `Locks::close` was called.
@@ -30,8 +26,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) async fn run(self) {
         let Self { hold, entry, ending, mut closing, doubt, renew_at_once } = self;
-        // If the runtime drops this task, nobody renews the claim any more.
-        let _gone = EndOnDrop(&hold);
+        let hold = &*hold.0;
         let verbs = hold.verbs();
         let max_hold = verbs.terms.max_hold.map(|most| verbs.clock.now() + most);
 
@@ -40,10 +35,10 @@ impl Keeper {
         tokio::select! {
             biased;
             () = hold.ended().cancelled() => {}
-            () = deadline(&hold) => {}
             () = close_called(&mut closing) => hold.end(Loss::Closed),
             () = verbs.at(max_hold) => hold.end(Loss::MaxHold),
-            () = renew_until_lost(&hold, doubt, renew_at_once) => hold.end(Loss::Revoked),
+            // If the deadline was first, it has ended already.
+            () = renew_until_lost(hold, doubt, renew_at_once) => hold.end(Loss::Revoked),
         }
 
         let mut reply = None;
@@ -56,29 +51,32 @@ impl Keeper {
             // But a close has its own deadline.
             _ => tokio::select! {
                 ended = ending => reply = ended.ok(),
-                () = close_deadline(&mut closing, &hold) => {}
+                () = close_deadline(&mut closing, hold) => {}
             },
         }
         entry.close(verbs.end(&hold.claim, reply).await);
     }
 }
 
-struct EndOnDrop<'a>(&'a Hold);
+/// If the runtime drops the keeper's task, even before its first poll, nobody renews the claim any more.
+#[derive(Debug)]
+pub(crate) struct EndOnDrop(pub(crate) Arc<Hold>);
 
-impl Drop for EndOnDrop<'_> {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(Loss::RuntimeGone);
     }
 }
 
-/// Resolves when the hold has ended by the clock. It does not depend on any renewal's answer.
+/// Resolves when the hold has ended, by the clock at the latest.
 async fn deadline(hold: &Hold) {
     while hold.loss().is_none() {
         hold.verbs().clock.sleep_until(hold.valid_until()).await;
     }
 }
 
-/// Renews at every third of the lease and on doubt; resolves on the server's word that it is lost.
+/// Renews at every third of the lease and on doubt; resolves on the server's word that it is lost, or at
+/// the deadline, which waits for no renewal's answer.
 async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool) {
     let verbs = hold.verbs();
     let usable = hold.usable();
@@ -86,15 +84,19 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool)
     let mut next = if at_once { verbs.clock.now() } else { next_renewal(hold) };
     loop {
         tokio::select! {
-            () = verbs.clock.sleep_until(next) => {}
+            () = verbs.clock.sleep_until(next.min(hold.valid_until())) => {}
             () = raised(&mut doubt) => debug!(name = %hold.claim.name, "the lease is in doubt"),
         }
-        match verbs.renew(&hold.claim).await {
+        let answer = tokio::select! {
+            biased;
+            () = deadline(hold) => return,
+            answer = verbs.renew(&hold.claim) => answer,
+        };
+        match answer {
             Ok(Renewal::Kept(lease)) => {
                 verbs.counters.renewals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 if !hold.extend(lease) {
-                    // Too late: the deadline has ended it, and says so.
-                    return std::future::pending().await;
+                    return;
                 }
                 backoff.reset();
                 next = next_renewal(hold);
@@ -104,8 +106,8 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool)
                 verbs.counters.renewal_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 debug!(name = %hold.claim.name, %error, "a renewal failed");
                 if !error.is_transient() && !mutants::active("permanent-errors-retried") {
-                    // Asking again cannot help; the deadline ends it.
-                    return std::future::pending().await;
+                    // Asking again cannot help.
+                    return deadline(hold).await;
                 }
                 next = verbs.clock.now() + backoff.pause();
             }
@@ -114,9 +116,10 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool)
 }
 
 /// A third of the usable lease after its origin, up to a tenth earlier at random, so that ten thousand
-/// locks taken at once are not renewed at once.
+/// locks taken at once are not renewed at once. The claim's owner is random already.
 fn next_renewal(hold: &Hold) -> Moment {
-    hold.lease().since + (hold.usable() / 3).mul_f64(1.0 - random_part() / 10.0)
+    let random = f64::from(hold.claim.owner.as_bytes()[0]) / 256.0;
+    hold.lease().since + (hold.usable() / 3).mul_f64(1.0 - random / 10.0)
 }
 
 async fn raised(doubt: &mut Option<Signal>) {

@@ -3,7 +3,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{Error, ErrorKind, Name, Result};
 
@@ -22,7 +22,8 @@ struct Line {
     /// Its one permit is the turn; tokio's semaphore serves in order.
     turn: Arc<Semaphore>,
     /// What the head last heard: `None` before the first word, `Ok` for busy.
-    word: watch::Sender<Option<Result<()>>>,
+    word: Mutex<Option<Result<()>>>,
+    told: Notify,
 }
 
 /// A place in a line; leaving is dropping it.
@@ -79,7 +80,11 @@ impl Lines {
 
 impl Line {
     fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), word: watch::Sender::new(None) }
+        Self { turn: Arc::new(Semaphore::new(1)), word: Mutex::default(), told: Notify::new() }
+    }
+
+    fn word(&self) -> MutexGuard<'_, Option<Result<()>>> {
+        self.word.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,17 +108,23 @@ impl Place {
 
     /// What the head of the line last heard from the server; waits for its first word.
     pub(crate) async fn word(&self) -> Result<()> {
-        let mut word = self.line.word.subscribe();
-        let heard = word.wait_for(Option::is_some).await;
-        // The sender lives in the line, which this place keeps.
-        heard.expect("a line's word outlives its places").clone().unwrap_or(Ok(()))
+        loop {
+            let mut told = std::pin::pin!(self.line.told.notified());
+            // Before the look, so that no word between the two is missed.
+            told.as_mut().enable();
+            if let Some(word) = &*self.line.word() {
+                return word.clone();
+            }
+            told.await;
+        }
     }
 }
 
 impl Turn {
     /// Tells those behind what the server said: `Ok` means that somebody holds the lock.
     pub(crate) fn heard(&self, word: Result<()>) {
-        self.place.line.word.send_replace(Some(word));
+        *self.place.line.word() = Some(word);
+        self.place.line.told.notify_waiters();
     }
 }
 

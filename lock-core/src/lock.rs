@@ -106,7 +106,7 @@ impl Lock {
         let attempt = shared.verbs.acquire(loose.claim()).await;
         let mut waiter = Waiter::new(self.locks.clone(), loose, turn, until);
         match waiter.consider(attempt) {
-            Outcome::Done(answer) => answer,
+            Outcome::Done(answer) => waiter.finish(answer).await,
             // From the first busy on the claim may stand in a queue, which must not depend on whether the
             // caller polls: so it waits on the runtime of the locks.
             Outcome::Again(pause) => {

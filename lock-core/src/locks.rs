@@ -14,7 +14,7 @@ use crate::{
     Promise, Result, Statistics, SystemClock,
     hold::Hold,
     janitor::{self, Abandoned, Loose},
-    keeper::Keeper,
+    keeper::{EndOnDrop, Keeper},
     ledger::Ledger,
     line::Lines,
     verbs::Verbs,
@@ -200,7 +200,7 @@ impl Shared {
         let hold = Arc::new(Hold::new(claim, token, lease, self.verbs.clone()));
         let (guard_ends, ending) = oneshot::channel();
         let closing = self.closing.subscribe();
-        let keeper = Keeper { hold: hold.clone(), entry, ending, closing, doubt, renew_at_once };
+        let keeper = Keeper { hold: EndOnDrop(hold.clone()), entry, ending, closing, doubt, renew_at_once };
         self.tasks.spawn_on(keeper.run(), &self.runtime);
         Ok(Guard::new(hold, guard_ends))
     }

@@ -40,8 +40,11 @@ impl Verbs {
         self.limited(limit, "renewing", claim, self.backend.renew(claim)).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Released> {
-        let limit = self.terms.verb_limit;
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
+        self.release_within(self.terms.verb_limit, claim).await
+    }
+
+    async fn release_within(&self, limit: Duration, claim: &Claim) -> Result<Released> {
         self.limited(limit, "releasing", claim, self.backend.release(claim)).await
     }
 
@@ -81,7 +84,13 @@ impl Verbs {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut unknown = false;
         loop {
-            let error = match self.release(claim).await {
+            // Whoever waits for the reply waits no longer than one verb limit in all.
+            let left = if reply.is_some() {
+                patience.saturating_since(self.clock.now())
+            } else {
+                self.terms.verb_limit
+            };
+            let error = match self.release_within(left, claim).await {
                 Ok(released) => {
                     if let Some(reply) = reply {
                         // After an unknown outcome, `Absent` is what our own earlier request left.
@@ -106,7 +115,9 @@ impl Verbs {
             if hopeless {
                 return false;
             }
-            self.pause(backoff.pause()).await;
+            let pause = backoff.pause();
+            let left = if reply.is_some() { patience.saturating_since(self.clock.now()) } else { pause };
+            self.pause(pause.min(left)).await;
         }
     }
 

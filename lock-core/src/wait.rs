@@ -24,6 +24,8 @@ pub(crate) struct Waiter {
     polls: Backoff,
     retries: Backoff,
     failing_since: Option<Moment>,
+    /// Whether an earlier attempt may have left something on the server.
+    asked_before: bool,
     /// When the claim was last told that the lock may be free.
     woken: Option<Moment>,
 }
@@ -52,6 +54,7 @@ impl Waiter {
             polls: Backoff::new(Duration::from_millis(10), Duration::from_millis(500)),
             retries: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             failing_since: None,
+            asked_before: false,
             woken: None,
         }
     }
@@ -70,7 +73,19 @@ impl Waiter {
             }
         };
         // A guard that nobody takes is dropped with the answer, and so released.
-        let _ = caller.send(answer);
+        let _ = caller.send(self.finish(answer).await);
+    }
+
+    /// Leaves the server's queue and the line before the caller hears that the lock is busy: it may ask
+    /// again at once, and must not meet itself.
+    pub(crate) async fn finish(mut self, answer: Result<Option<Guard>>) -> Result<Option<Guard>> {
+        if let (Ok(None), Some(loose)) = (&answer, &self.loose)
+            && self.locks.shared.verbs.release(loose.claim()).await.is_ok()
+            && let Some(loose) = self.loose.take()
+        {
+            loose.gone();
+        }
+        answer
     }
 
     /// What the answer to an attempt leads to. The next in line is told.
@@ -146,6 +161,7 @@ impl Waiter {
 
     fn busy(&mut self, busy: Busy) -> Outcome {
         self.turn.heard(Ok(()));
+        self.asked_before = true;
         self.failing_since = None;
         self.retries.reset();
         if self.is_out_of_patience() {
@@ -173,6 +189,7 @@ impl Waiter {
         let permanent = !error.is_transient() && !mutants::active("permanent-errors-retried");
         if permanent || hopeless || self.is_out_of_patience() {
             if error.is_refusal()
+                && !self.asked_before
                 && let Some(loose) = self.loose.take()
             {
                 loose.gone();
@@ -180,6 +197,7 @@ impl Waiter {
             return Outcome::Done(Err(error));
         }
         debug!(name = %self.claim().name, %error, "asking again");
+        self.asked_before = true;
         Outcome::Again(Pause { wake: None, at_most: self.retries.pause(), word: Err(error) })
     }
 

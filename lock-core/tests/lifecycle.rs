@@ -78,7 +78,8 @@ async fn release_says_what_it_found() {
     script.always(Verb::Release, Injection::Refuse);
     let begun = Instant::now();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert!(begun.elapsed() <= TTL / 3, "{:?}", begun.elapsed());
+    // The verb limit is a sixth of the ttl.
+    assert!(begun.elapsed() <= TTL / 6 + millis(1), "{:?}", begun.elapsed());
     script.heal();
     tokio::time::sleep(secs(2)).await;
     assert_eq!(world.store.names(), 0, "not cleaned up in the background");
@@ -146,6 +147,18 @@ fn a_guard_may_be_dropped_without_a_runtime_and_after_its_shutdown() {
         let patience = Duration::from_secs(2);
         assert!(locks.lock("x").unwrap().acquire_within(patience).await.unwrap().is_some());
     });
+}
+
+#[test]
+fn a_keeper_that_never_ran_is_a_loss_all_the_same() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let guard = runtime.block_on(async {
+        let locks = Locks::new(Memory::new()).unwrap();
+        locks.lock("x").unwrap().acquire().await.unwrap()
+    });
+    assert!(guard.is_held());
+    drop(runtime);
+    assert!(!guard.is_held(), "held, though nobody will ever renew it");
 }
 
 #[test]

@@ -25,8 +25,10 @@ const NAMES: [&str; 2] = ["a", "b"];
 /// Every grant so far, by name.
 #[derive(Default)]
 struct Oracle {
-    grants: Mutex<HashMap<Name, Vec<(u64, Weak<Guard>)>>>,
+    grants: Mutex<HashMap<Name, Vec<Granted>>>,
 }
+
+type Granted = (u64, Weak<Guard>);
 
 impl Oracle {
     fn granted(&self, seed: u64, guard: Guard) -> Arc<Guard> {

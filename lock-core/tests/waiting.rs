@@ -109,6 +109,32 @@ async fn a_permanent_error_is_told_at_once_and_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_after_an_unknown_outcome_is_cleaned_up_after() {
+    let world = World::new();
+    let (locks, script) = world.client();
+    script.next(Verb::Acquire, Injection::LoseReply);
+    script.next(Verb::Acquire, Injection::Deny);
+    assert_eq!(locks.lock("x").unwrap().acquire().await.unwrap_err().kind(), ErrorKind::Denied);
+    tokio::time::sleep(millis(1)).await;
+    assert_eq!(world.store.names(), 0, "the first attempt's claim is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_means_that_the_queue_was_left() {
+    let world = World::new();
+    let (locks, _) = world.client();
+    let (rival, _) = world.client();
+    let held = rival.lock("x").unwrap().acquire().await.unwrap();
+    let lock = locks.lock("x").unwrap();
+    for patience in [secs(0), secs(1)] {
+        assert!(lock.acquire_within(patience).await.unwrap().is_none());
+    }
+    held.release().await.unwrap();
+    // Nothing has run since that could have cleaned up.
+    assert_eq!(world.store.names(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn tasks_of_one_process_are_served_in_order_and_ask_as_one() {
     let world = World::new();
     let (locks, script) = world.client();

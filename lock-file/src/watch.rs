@@ -59,6 +59,7 @@ impl Watch {
             // Nobody but the process itself opens its file for writing.
             if let EventKind::Access(AccessKind::Close(AccessMode::Write)) = event.kind
                 && let Some(name) = event.paths.first().and_then(|path| path.file_name()?.to_str())
+                && ears.is_for(name)
                 && (!is_id(name) || processes.dies(name))
             {
                 ears.wake(name);
@@ -117,6 +118,11 @@ impl Ears {
         }
         drop(by_source);
         Ear { heard, sources, ears: ears.clone() }
+    }
+
+    /// Whether anybody listens to it.
+    fn is_for(&self, source: &str) -> bool {
+        lock(&self.0).contains_key(source)
     }
 
     fn remove(&self, ear: &Ear) {

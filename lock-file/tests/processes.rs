@@ -27,7 +27,7 @@ async fn the_lock_of_a_killed_process_is_taken_at_once_by_a_woken_waiter() {
 
     let started = Moment::now();
     holder.kill();
-    timeout(PATIENCE, waiting.wake.unwrap()).await.unwrap();
+    timeout(PATIENCE, waiting.wake.expect("an inotify instance is left")).await.unwrap();
     assert_eq!(held(&backend, &claim).await.token.value(), holder.token + 1);
     assert!(Moment::now().saturating_since(started) < Duration::from_secs(1));
 }
@@ -74,7 +74,7 @@ async fn a_child_that_inherited_the_liveness_descriptor_delays_the_take_over_unt
     let (backend, claim) = (locks.connect().await, claim("x", LONG));
     holder.kill();
     let waiting = busy(&backend, &claim).await;
-    let mut wake = waiting.wake.unwrap();
+    let mut wake = waiting.wake.expect("an inotify instance is left");
     timeout(Duration::from_millis(100), &mut wake).await.unwrap_err();
     holder.kill_heir();
     timeout(PATIENCE, wake).await.unwrap();

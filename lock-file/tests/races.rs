@@ -45,7 +45,7 @@ async fn a_release_wakes_the_waiter_and_its_own_look_does_not() {
     let (holder, waiter) = (locks.connect().await, locks.connect().await);
     let (held_claim, waiting_claim) = (claim("x", LONG), claim("x", LONG));
     held(&holder, &held_claim).await;
-    let mut wake = busy(&waiter, &waiting_claim).await.wake.unwrap();
+    let mut wake = busy(&waiter, &waiting_claim).await.wake.expect("an inotify instance is left");
     drop(busy(&waiter, &waiting_claim).await);
     drop(busy(&holder, &claim("x", LONG)).await);
     held(&holder, &claim("y", LONG)).await;

@@ -13,8 +13,6 @@ use crate::{dial::Dialer, link::Link};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// … to here, so that a server that is back is found soon, and one that is down is asked rarely.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// A connection that lived shorter than this counts as a failure.
-const PROVEN: Duration = Duration::from_secs(1);
 
 /// The way to the server: one link at a time, replaced when it is dead and somebody needs it.
 ///
@@ -61,7 +59,8 @@ impl Connection {
         let failed = match &*state.last.borrow() {
             None => return Err(state.last.clone()),
             Some(Ok(link)) if link.is_open() => return Ok(Arc::clone(link)),
-            Some(Ok(link)) => link.age() < PROVEN,
+            // A server that greets and hangs up is as good as none.
+            Some(Ok(link)) => !link.has_answered(),
             Some(Err(_)) => true,
         };
         state.failures = if failed { state.failures.saturating_add(1) } else { 0 };

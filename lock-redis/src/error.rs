@@ -71,6 +71,7 @@ fn kind(error: &RedisError) -> ErrorKind {
         (_, "WRONGTYPE" | "FOREIGN") => ErrorKind::Foreign,
         (_, "ERR") if detail.contains("The user executing the script can't") => ErrorKind::Denied,
         (_, "ERR") if detail.contains("DB index") => ErrorKind::InvalidInput,
+        (redis::ErrorKind::RESP3NotSupported, _) => ErrorKind::Unsupported,
         (_, "ERR") if detail.contains("unknown command") => ErrorKind::Unsupported,
         _ if is_cluster(error) => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,

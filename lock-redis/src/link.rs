@@ -33,7 +33,6 @@ pub(crate) struct Link {
     pushes: AtomicBool,
     listener: OnceLock<mpsc::UnboundedSender<Ask>>,
     runtime: Handle,
-    opened: Moment,
     /// How many requests were answered so far.
     answers: AtomicU64,
     /// Since when there was no answer, as far as requests were given up; with the count at that time.
@@ -67,7 +66,6 @@ impl Link {
             pushes: pushes.into(),
             listener: OnceLock::new(),
             runtime,
-            opened: Moment::now(),
             answers: AtomicU64::new(0),
             silent: Mutex::new(None),
             _close: closed.clone().drop_guard(),
@@ -84,8 +82,9 @@ impl Link {
         self.closed.cancel();
     }
 
-    pub(crate) fn age(&self) -> Duration {
-        Moment::now().saturating_since(self.opened)
+    /// Whether any request was answered so far.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answers.load(Ordering::Relaxed) > 0
     }
 
     /// Sends a command and waits for the answer, as long as it takes.
@@ -93,14 +92,12 @@ impl Link {
         let request =
             Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) };
         let answer = command.query_async(&mut self.connection.clone()).await;
-        request.answered();
-        if let Err(failure) = &answer
-            && (failure.is_io_error()
-                || failure.is_unrecoverable_error()
-                || error::code(failure) == "READONLY")
-        {
+        request.over();
+        match &answer {
+            Err(failure) if failure.is_io_error() || failure.is_unrecoverable_error() => self.close(),
             // A primary that became a replica stays one; its address may lead elsewhere by now.
-            self.close();
+            Err(failure) if error::code(failure) == "READONLY" => self.close(),
+            _ => _ = self.answers.fetch_add(1, Ordering::Relaxed),
         }
         answer
     }
@@ -126,9 +123,12 @@ impl Link {
             Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) };
         let sent = listener.send(Ask { channel: channel.into(), answer });
         let heard = if sent.is_ok() { answered.await.ok() } else { None };
-        request.answered();
+        request.over();
         match heard? {
-            Ok(ear) => Some(ear),
+            Ok(ear) => {
+                self.answers.fetch_add(1, Ordering::Relaxed);
+                Some(ear)
+            }
             Err(refused) if refused.is_io_error() => None,
             Err(refused) => {
                 tracing::debug!(reason = %error::from_redis(&refused), "no pushes from redis; waiters poll");
@@ -165,8 +165,8 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn answered(self) {
-        self.link.answers.fetch_add(1, Ordering::Relaxed);
+    /// It was answered, or failed with its connection.
+    fn over(self) {
         std::mem::forget(self);
     }
 }

@@ -168,24 +168,3 @@ async fn busy_tells_when_the_lock_is_free_at_the_latest() {
     assert_eq!(backend.renew(&holder).await.unwrap(), Renewal::Lost);
     assert_eq!(backend.release(&holder).await.unwrap(), Released::Absent);
 }
-
-#[tokio::test]
-async fn an_uncontended_pair_is_two_requests() {
-    let server = Server::start(&[]);
-    let (backend, mut admin) = (server.backend().await, server.admin());
-    let warm = claim("a");
-    held(&backend, &warm).await;
-    backend.release(&warm).await.unwrap();
-    ask::<()>(&mut admin, "CONFIG RESETSTAT");
-    let claim = claim("a");
-    held(&backend, &claim).await;
-    backend.release(&claim).await.unwrap();
-    let statistics: String = ask(&mut admin, "INFO commandstats");
-    let calls = |command: &str| {
-        let line =
-            statistics.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-        line.map_or(0, |rest| rest.split(',').next().unwrap().parse::<u32>().unwrap())
-    };
-    assert_eq!((calls("evalsha"), calls("eval")), (2, 0), "{statistics}");
-    assert_eq!((calls("subscribe"), calls("script|load")), (0, 0), "{statistics}");
-}

@@ -8,8 +8,8 @@ use std::{
 
 use crate::step::{self, Result, succeeds};
 
-/// A program that the tests start, and the Debian package that has it.
-const PROGRAMS: &[(&str, &str)] = &[("redis-server", "redis-server")];
+/// A program that the tests start, and the Debian package that has it. `openssl` makes certificates.
+const PROGRAMS: &[(&str, &str)] = &[("openssl", "openssl"), ("redis-server", "redis-server")];
 
 /// Installs what is missing; starts no service.
 pub(crate) fn install() -> Result {
@@ -71,9 +71,9 @@ apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
 
 fn elsewhere(programs: &[&str]) -> String {
     format!(
-        "the tests start {} of Redis 7.0 or later, and this task can only install them on Debian and Ubuntu. \
-         Please install them and run it again:\n    \
-         macOS: brew install redis · Fedora: dnf install redis · Arch: pacman -S redis · Alpine: apk add redis",
+        "the tests start {} (Redis 7.0 or later), and this task can only install it on Debian and Ubuntu. \
+         Please install it and run the task again:\n    \
+         Fedora: dnf install redis openssl · Arch: pacman -S redis openssl · Alpine: apk add redis openssl",
         programs.join(" and ")
     )
 }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_text_for_other_systems_names_what_is_missing() {
-        assert!(elsewhere(&["redis-server"]).contains("start redis-server of"));
+        assert!(elsewhere(&["redis-server"]).contains("start redis-server ("));
     }
 
     #[test]

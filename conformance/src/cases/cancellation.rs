@@ -190,7 +190,8 @@ async fn a_wait_ends_in_time_though_the_server_is_stopped(stage: Stage) -> Outco
     let ended = ends_in_time(&stage, &client).await;
     stage.pull(Lever::Continue)?;
     ended?;
-    let again = stage.within(20.0, "the lock when the server goes on", client.acquire(&stage.name())).await??;
+    let again =
+        stage.within(20.0, "the lock when the server goes on", client.acquire(&stage.name())).await??;
     again.release().await?;
     Ok(())
 }

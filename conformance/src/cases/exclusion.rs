@@ -18,6 +18,7 @@ use crate::{
 };
 
 const RESTART: Promise = Promise::Exclusion(Fault::ServerRestart);
+const CLOCK_STEP: Promise = Promise::Exclusion(Fault::ServerClockStep);
 const DATA_LOSS: Promise = Promise::Exclusion(Fault::DataLoss);
 
 pub(crate) const CASES: &[Case] = &[
@@ -29,16 +30,27 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_release_takes_nothing_from_another_owner),
     case!(a_busy_try_leaves_nothing_behind),
     case!(two_names_are_held_at_once),
-    case!(a_killed_process_keeps_the_lock_for_its_lease, Need::Processes, Need::Absent(Promise::TakeoverAtOnce)),
-    case!(a_killed_process_gives_the_lock_up_at_once, Need::Processes, Need::Promised(Promise::TakeoverAtOnce)),
+    case!(
+        a_killed_process_keeps_the_lock_for_its_lease,
+        Need::Processes,
+        Need::Absent(Promise::TakeoverAtOnce)
+    ),
+    case!(
+        a_killed_process_gives_the_lock_up_at_once,
+        Need::Processes,
+        Need::Promised(Promise::TakeoverAtOnce)
+    ),
     case!(
         a_stopped_process_does_not_hold_when_it_goes_on,
         Need::Processes,
         Need::Promised(Promise::Exclusion(Fault::HolderPause))
     ),
     case!(a_lock_survives_a_server_restart, Need::ServerProcess, Need::Promised(RESTART)),
+    case!(a_server_restart_lets_two_hold, Need::ServerProcess, Need::Absent(RESTART)),
     case!(without_kept_data_a_restart_lets_two_hold, Need::ServerProcess, Need::Absent(DATA_LOSS)),
     case!(lost_data_lets_two_hold, Need::LoseData, Need::Absent(DATA_LOSS)),
+    case!(a_lock_survives_a_step_of_the_servers_clock, Need::StepClock, Need::Promised(CLOCK_STEP)),
+    case!(a_step_of_the_servers_clock_lets_two_hold, Need::StepClock, Need::Absent(CLOCK_STEP)),
 ];
 
 /// Holds the lock for a moment and looks whether anybody else does.
@@ -92,7 +104,8 @@ async fn processes_lose_no_update(stage: Stage) -> Outcome {
     let file = root.path().join("number");
     std::fs::write(&file, "0")?;
     let times = stage.rounds(20, 500);
-    let mut holders = [stage.holder().await?, stage.holder().await?, stage.holder().await?];
+    let mut holders =
+        [stage.patient_holder().await?, stage.patient_holder().await?, stage.patient_holder().await?];
     for holder in &mut holders {
         holder.increment(&name, &file, times)?;
     }
@@ -245,12 +258,20 @@ async fn a_lock_survives_a_server_restart(stage: Stage) -> Outcome {
 }
 
 /// Why exclusion through data loss is not promised: a server without its data grants what is held.
+async fn a_server_restart_lets_two_hold(stage: Stage) -> Outcome {
+    restarted_lets_two_hold(&stage, Lever::Start).await
+}
+
 async fn without_kept_data_a_restart_lets_two_hold(stage: Stage) -> Outcome {
+    restarted_lets_two_hold(&stage, Lever::StartEmpty).await
+}
+
+async fn restarted_lets_two_hold(stage: &Stage, start: Lever<'_>) -> Outcome {
     let bare = stage.bare().await?;
     let name = stage.name();
     let lease = bare.held(&stage.claim_for(&name, 60.0)).await?.lease;
     stage.pull(Lever::Kill)?;
-    stage.pull(Lever::StartEmpty)?;
+    stage.pull(start)?;
     stage.bare().await?.held(&stage.claim(&name)).await?;
     assert!(Moment::now() < lease.end(), "the first lease is over");
     Ok(())
@@ -261,6 +282,31 @@ async fn lost_data_lets_two_hold(stage: Stage) -> Outcome {
     let name = stage.name();
     let lease = bare.held(&stage.claim_for(&name, 60.0)).await?.lease;
     stage.pull(Lever::LoseData)?;
+    bare.held(&stage.claim(&name)).await?;
+    assert!(Moment::now() < lease.end(), "the first lease is over");
+    Ok(())
+}
+
+async fn a_lock_survives_a_step_of_the_servers_clock(stage: Stage) -> Outcome {
+    stage.pull(Lever::StepClock(0))?;
+    let bare = stage.bare().await?;
+    let claim = stage.claim_for(&stage.name(), 60.0);
+    bare.held(&claim).await?;
+    for hours in [1, -2, 25] {
+        stage.pull(Lever::StepClock(hours * 3600))?;
+        bare.busy(&stage.claim(&claim.name)).await?;
+        assert!(matches!(bare.renew(&claim).await?, Renewal::Kept(_)));
+    }
+    Ok(())
+}
+
+/// Why exclusion through a clock step is not promised: the server's clock ends the lease.
+async fn a_step_of_the_servers_clock_lets_two_hold(stage: Stage) -> Outcome {
+    stage.pull(Lever::StepClock(0))?;
+    let bare = stage.bare().await?;
+    let name = stage.name();
+    let lease = bare.held(&stage.claim_for(&name, 60.0)).await?.lease;
+    stage.pull(Lever::StepClock(3600))?;
     bare.held(&stage.claim(&name)).await?;
     assert!(Moment::now() < lease.end(), "the first lease is over");
     Ok(())

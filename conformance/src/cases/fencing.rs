@@ -24,11 +24,21 @@ pub(crate) const CASES: &[Case] = &[
     case!(tokens_grow_through_the_loss_of_all_data, Need::LoseData, Need::Promised(DATA_LOSS)),
     case!(tokens_start_again_when_all_data_is_lost, Need::LoseData, Need::Absent(DATA_LOSS)),
     case!(tokens_grow_through_a_server_restart, Need::ServerProcess, Need::Promised(RESTART)),
+    case!(
+        tokens_grow_through_steps_of_the_servers_clock,
+        Need::StepClock,
+        Need::Promised(Promise::Fencing(Fault::ServerClockStep))
+    ),
     case!(tokens_grow_through_an_empty_restart, Need::ServerProcess, Need::Promised(DATA_LOSS)),
 ];
 
 /// Acquires and releases so often; the last token.
-async fn grow(bare: &Bare, stage: &Stage, name: &lock_core::Name, times: u32) -> Result<FencingToken, Failure> {
+async fn grow(
+    bare: &Bare,
+    stage: &Stage,
+    name: &lock_core::Name,
+    times: u32,
+) -> Result<FencingToken, Failure> {
     let mut last = None;
     for _ in 0..times {
         let claim = stage.claim(name);
@@ -200,5 +210,19 @@ async fn restarted(stage: &Stage, start: Lever<'_>) -> Outcome {
     let began = Moment::now();
     let next = grow(&stage.bare().await?, stage, &name, 1).await?;
     assert!(next > last, "{next} after {last}, {:?} after the start", Moment::now().saturating_since(began));
+    Ok(())
+}
+
+async fn tokens_grow_through_steps_of_the_servers_clock(stage: Stage) -> Outcome {
+    stage.pull(Lever::StepClock(0))?;
+    let bare = stage.bare().await?;
+    let name = stage.name();
+    let mut last = grow(&bare, &stage, &name, 3).await?;
+    for hours in [1, -24, 48, -1, -1000] {
+        stage.pull(Lever::StepClock(hours * 3600))?;
+        let next = grow(&bare, &stage, &name, 3).await?;
+        assert!(next > last, "{next} after {last}, the clock moved by {hours} hours");
+        last = next;
+    }
     Ok(())
 }

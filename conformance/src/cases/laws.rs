@@ -1,6 +1,6 @@
 //! The seven laws of a backend, on the bare verbs.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use lock_core::{Attempt, Claim, Moment, Promise, Released, Renewal};
 
@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(idempotent),
     case!(never_waits_for_another_owner),
     case!(busy_comes_from_an_armed_look, Need::Promised(Promise::Push)),
+    case!(a_release_before_the_look_is_armed_is_seen, Need::Commands, Need::Promised(Promise::Push)),
     case!(exact),
     case!(droppable),
     case!(honest),
@@ -100,6 +101,22 @@ async fn busy_comes_from_an_armed_look(stage: Stage) -> Outcome {
         waiter.held(&waiting).await?;
         waiter.release(&waiting).await?;
     }
+    Ok(())
+}
+
+/// The subscription is held up, and the lock released meanwhile: the look after it finds the lock free.
+async fn a_release_before_the_look_is_armed_is_seen(stage: Stage) -> Outcome {
+    let (holder, waiter) = (stage.bare().await?, Arc::new(stage.patient_client().await?));
+    let claim = stage.claim_for(&stage.name(), 60.0);
+    holder.held(&claim).await?;
+    let before = waiter.link.requests().of("SUBSCRIBE");
+    waiter.link.hold_from("SUBSCRIBE");
+    let waiting = waiter.start_waiting(&claim.name);
+    let subscribing = waiter.link.sent(|requests| requests.of("SUBSCRIBE") > before);
+    stage.within(4.0, "the subscription", subscribing).await?;
+    holder.release(&claim).await?;
+    waiter.link.heal();
+    stage.within(4.0, "the lock, though its release was not heard", waiting).await???.release().await?;
     Ok(())
 }
 
@@ -194,12 +211,13 @@ async fn honest(stage: Stage) -> Outcome {
         // It may have asked again; then the answer is the server's.
         assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
     }
-    stage.within(20.0, "answers, after a reply was lost", async {
-        while bare.backend.renew(&claim).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await?;
+    stage
+        .within(20.0, "answers, after a reply was lost", async {
+            while bare.backend.renew(&claim).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await?;
     bare.held(&new).await?;
     Ok(())
 }

@@ -169,7 +169,11 @@ async fn told_in_time(stage: &Stage, held: &Held) -> Outcome {
     let loss = stage.within(3.0, "the loss", held.lost()).await?;
     let told = Moment::now();
     assert_eq!(loss, Loss::Expired);
-    assert!(told >= deadline - Duration::from_millis(1), "given up {:?} early", deadline.saturating_since(told));
+    assert!(
+        told >= deadline - Duration::from_millis(1),
+        "given up {:?} early",
+        deadline.saturating_since(told)
+    );
     let late = told.saturating_since(deadline);
     assert!(late <= stage.part(0.5), "told {late:?} late");
     assert!(!held.is_held() && held.remaining().is_zero());

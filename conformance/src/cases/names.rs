@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use lock_core::{ErrorKind, Name, Released};
 use tokio::task::JoinSet;
 
+use super::renewal::patient;
 use crate::{
     Need, Stage,
     case::{Case, Outcome, case},
@@ -158,7 +159,7 @@ async fn what_is_no_name_is_refused_before_anything_is_sent(stage: Stage) -> Out
 
 /// All of them by one client; another finds each of them busy.
 async fn names_that_look_alike_are_held_at_the_same_time(stage: Stage) -> Outcome {
-    let options = stage.options().with_ttl(stage.part(60.0));
+    let options = patient(&stage).with_ttl(stage.part(60.0));
     let (client, rival) = (stage.client_with(options).await?, stage.bare().await?);
     for _ in 0..2 {
         let mut held = Vec::new();
@@ -199,7 +200,7 @@ async fn a_release_of_one_name_frees_no_other(stage: Stage) -> Outcome {
 }
 
 async fn a_waiter_is_woken_whatever_the_name(stage: Stage) -> Outcome {
-    let options = stage.options().with_ttl(stage.part(60.0));
+    let options = patient(&stage).with_ttl(stage.part(60.0));
     let (holder, waiter) = (stage.bare().await?, Arc::new(stage.client_with(options).await?));
     let claims: Vec<_> = names().iter().map(|name| stage.claim_for(name, 60.0)).collect();
     let mut waiting = JoinSet::new();
@@ -224,7 +225,7 @@ async fn a_waiter_is_woken_whatever_the_name(stage: Stage) -> Outcome {
 
 /// Held, released or waited for: what is below a name has nothing to do with it.
 async fn a_name_below_another_is_no_contender(stage: Stage) -> Outcome {
-    let options = stage.options().with_ttl(stage.part(60.0));
+    let options = patient(&stage).with_ttl(stage.part(60.0));
     let (first, second) = (stage.client_with(options.clone()).await?, stage.client_with(options).await?);
     let name = |name: &str| Name::new(name).unwrap_or_else(|error| panic!("{error}"));
     let (above, below) = (name("x"), name("x/0"));

@@ -58,7 +58,7 @@ async fn a_stale_guard_does_nothing_to_the_next_owner(stage: Stage) -> Outcome {
     let name = stage.name();
     let stale = client.acquire(&name).await?;
     client.link.blackhole(Way::Both);
-    let held = stage.within(6.0, "the take-over", next.acquire(&name)).await??;
+    let held = stage.within(8.0, "the take-over", next.acquire(&name)).await??;
     assert!(!stale.seen());
 
     client.link.heal();
@@ -124,7 +124,7 @@ async fn a_release_says_what_became_of_the_lock(stage: Stage) -> Outcome {
 
     let held = client.acquire(&name).await?;
     client.link.blackhole(Way::Both);
-    assert_eq!(stage.within(2.0, "the loss", held.lost()).await?, Loss::Expired);
+    assert_eq!(stage.within(4.0, "the loss", held.lost()).await?, Loss::Expired);
     client.link.heal();
     answers(&stage, &client).await?;
     assert_eq!(held.release().await?, Release::AlreadyLost(Loss::Expired));
@@ -146,7 +146,7 @@ async fn a_release_without_a_server_is_an_error_and_is_made_up_for(stage: Stage)
     let name = stage.name();
     let held = client.acquire(&name).await?;
     client.link.down();
-    let told = stage.within(6.0, "an answer to the release", held.release()).await?;
+    let told = stage.within(8.0, "an answer to the release", held.release()).await?;
     let Err(error) = told else { return Err(Failure::new(format!("{told:?}, without a server"))) };
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error:?}");
     assert!(error.is_transient(), "{error:?}");
@@ -166,7 +166,7 @@ async fn a_release_whose_reply_was_lost_is_asked_again(stage: Stage) -> Outcome 
         let held = client.acquire(&name).await?;
         let cuts = client.link.cuts();
         client.link.lose_next_reply();
-        assert_eq!(stage.within(4.0, "an answer", held.release()).await??, Release::Released);
+        assert_eq!(stage.within(8.0, "an answer", held.release()).await??, Release::Released);
         assert!(client.link.cuts() > cuts, "no reply was lost");
         rival.held(&stage.claim(&name)).await?;
     }
@@ -254,11 +254,11 @@ async fn one_lock_value_serves_many_tasks(stage: Stage) -> Outcome {
     let lock = client.lock(&name);
     let stale = lock.acquire().await?;
     client.link.blackhole(Way::Both);
-    assert_eq!(stage.within(2.0, "the loss", stale.lost()).await?, Loss::Expired);
+    assert_eq!(stage.within(4.0, "the loss", stale.lost()).await?, Loss::Expired);
     client.link.heal();
     answers(&stage, &client).await?;
     let next =
-        stage.within(6.0, "the next hold", tokio::spawn(async move { lock.acquire().await })).await???;
+        stage.within(8.0, "the next hold", tokio::spawn(async move { lock.acquire().await })).await???;
     assert!(next.fencing_token() > stale.fencing_token());
 
     let answered = client.locks.statistics().release.answers;
@@ -286,7 +286,7 @@ async fn a_guard_can_end_on_any_thread(stage: Stage) -> Outcome {
     ];
     // The server keeps it for long, so that nothing but the release can free it.
     let client = stage.client_with(patient(&stage).with_grace(stage.part(60.0))).await?;
-    let (rival, name, hold) = (stage.bare().await?, stage.name(), stage.part(1.5));
+    let (rival, name, hold) = (stage.bare().await?, stage.name(), stage.part(2.5));
     for end in ends {
         let guard = client.acquire(&name).await?.into_guard();
         let thread = tokio::task::spawn_blocking(move || {

@@ -18,20 +18,21 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_lock_taken_again_after_a_loss_is_renewed, Need::DeleteRecord),
     case!(one_renewal_is_under_way_at_a_time),
     case!(a_link_cut_twice_within_the_ttl_is_no_loss),
+    case!(a_link_cut_time_and_again_is_no_loss),
     case!(a_lock_had_after_a_long_wait_has_nearly_a_full_lease),
     case!(the_loss_of_one_lock_leaves_the_others_renewed, Need::DeleteRecord),
     case!(every_renewal_gives_a_whole_lease),
 ];
 
-/// Options under which acquires and releases may take their time, as they do on a loaded machine. How
-/// long a renewal may take depends on the ttl alone.
+/// Options for a loaded machine: for holds that must not end, and acquires and releases that may take
+/// their time.
 pub(super) fn patient(stage: &Stage) -> Options {
-    stage.options().with_verb_limit(stage.part(2.0))
+    stage.options().with_ttl(stage.part(2.0)).with_verb_limit(stage.part(4.0))
 }
 
-/// Holds for so many ttls, and looks all the time.
+/// Holds for so many of its own ttls, and looks all the time.
 pub(super) async fn held_throughout(stage: &Stage, held: &Held, of_ttl: f64) -> Outcome {
-    let until = Moment::now() + stage.part(of_ttl);
+    let until = Moment::now() + held.ttl().mul_f64(of_ttl);
     while Moment::now() < until {
         if !held.seen() {
             return Err(Failure::new(format!("lost while it was held: {}", held.lost().await)));
@@ -74,7 +75,7 @@ async fn race(stage: Arc<Stage>) -> Outcome {
     let (client, other) = (stage.client_with(patient(&stage)).await?, stage.bare().await?);
     let name = stage.name();
     client.link.delay(Way::ToServer, stage.part(0.02));
-    let rounds = stage.rounds(8, 200);
+    let rounds = stage.rounds(5, 200);
     for round in 0..rounds {
         let held = client.acquire(&name).await?;
         // A held lock asks for nothing but its renewal, which now needs some time to arrive.
@@ -106,12 +107,12 @@ async fn a_lock_taken_again_after_a_loss_is_renewed(stage: Stage) -> Outcome {
     // Not in the history: its token may have gone with the record.
     let lost = client.lock(&name).acquire().await?;
     stage.delete_record(&name)?;
-    assert_eq!(stage.within(1.0, "the loss", lost.lost()).await?, Loss::Revoked);
+    assert_eq!(stage.within(2.0, "the loss", lost.lost()).await?, Loss::Revoked);
 
     let again = client.acquire(&name).await?;
-    held_throughout(&stage, &again, 2.0).await?;
+    held_throughout(&stage, &again, 1.5).await?;
     drop(lost);
-    held_throughout(&stage, &again, 1.0).await?;
+    held_throughout(&stage, &again, 0.5).await?;
     rival.busy(&stage.claim(&name)).await?;
     assert_eq!(again.release().await?, Release::Released);
     Ok(())
@@ -122,8 +123,8 @@ async fn a_lock_taken_again_after_a_loss_is_renewed(stage: Stage) -> Outcome {
 async fn one_renewal_is_under_way_at_a_time(stage: Stage) -> Outcome {
     let client = stage.client_with(patient(&stage)).await?;
     let held = client.acquire(&stage.name()).await?;
-    client.link.delay(Way::Both, stage.part(0.05));
-    let until = Moment::now() + stage.part(4.0);
+    client.link.delay(Way::Both, stage.part(0.1));
+    let until = Moment::now() + held.ttl() * 3;
     while Moment::now() < until {
         assert!(held.seen(), "lost, although each renewal is confirmed in time");
         let statistics = client.locks.statistics();
@@ -133,25 +134,35 @@ async fn one_renewal_is_under_way_at_a_time(stage: Stage) -> Outcome {
         stage.pass(0.005).await;
     }
     let renewals = client.locks.statistics().renewals;
-    assert!(renewals >= 6, "{renewals} renewals in four ttls");
+    assert!(renewals >= 6, "{renewals} renewals in three ttls");
     assert_eq!(client.locks.statistics().lost, 0);
     Ok(())
 }
 
 async fn a_link_cut_twice_within_the_ttl_is_no_loss(stage: Stage) -> Outcome {
-    let client = stage.client_with(patient(&stage)).await?;
+    cut(&stage, 1, 2).await
+}
+
+/// A link that is cut often, and works in between, is no worse: each time it could be used again at once.
+async fn a_link_cut_time_and_again_is_no_loss(stage: Stage) -> Outcome {
+    cut(&stage, 3, 4).await
+}
+
+async fn cut(stage: &Stage, rounds: u64, times: u64) -> Outcome {
+    let client = stage.client_with(patient(stage)).await?;
     let held = client.acquire(&stage.name()).await?;
-    for _ in 0..3 {
+    for _ in 0..rounds {
         // The renewal, and whatever is tried next.
-        for _ in 0..2 {
+        for _ in 0..times {
             let cuts = client.link.cuts();
             client.link.cut_after_requests(1);
-            stage.within(2.0, "a request", client.link.cut_more_than(cuts)).await?;
+            stage.within(4.0, "a request", client.link.cut_more_than(cuts)).await?;
         }
-        held_throughout(&stage, &held, 1.0).await?;
+        // At least one renewal has come through by then, or the lease would be over.
+        held_throughout(stage, &held, 1.0).await?;
     }
     let statistics = client.locks.statistics();
-    assert!(statistics.renewal_failures >= 3, "no renewal failed: {statistics:?}");
+    assert!(statistics.renewal_failures >= rounds, "no renewal failed: {statistics:?}");
     assert_eq!(statistics.lost, 0);
     assert_eq!(held.release().await?, Release::Released);
     Ok(())
@@ -163,7 +174,7 @@ async fn a_lock_had_after_a_long_wait_has_nearly_a_full_lease(stage: Stage) -> O
     let name = stage.name();
     let first = holder.acquire(&name).await?;
     let (next, released) = tokio::join!(waiter.acquire(&name), async {
-        held_throughout(&stage, &first, 3.0).await?;
+        held_throughout(&stage, &first, 2.2).await?;
         first.release().await?;
         Outcome::Ok(())
     });
@@ -171,14 +182,14 @@ async fn a_lock_had_after_a_long_wait_has_nearly_a_full_lease(stage: Stage) -> O
     let next = next?;
     // A promotion may leave half of it, and is then renewed at once.
     let left = next.remaining();
-    assert!(left > stage.part(0.3), "only {left:?} of {:?} are left", next.ttl());
+    assert!(left > next.ttl().mul_f64(0.3), "only {left:?} of {:?} are left", next.ttl());
     let renewed = async {
-        while next.remaining() < stage.part(0.8) {
+        while next.remaining() < next.ttl().mul_f64(0.8) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    stage.within(0.3, "nearly a full lease", renewed).await?;
-    held_throughout(&stage, &next, 1.5).await?;
+    stage.within(0.6, "nearly a full lease", renewed).await?;
+    held_throughout(&stage, &next, 1.2).await?;
     assert_eq!(next.release().await?, Release::Released);
     Ok(())
 }
@@ -188,8 +199,8 @@ async fn the_loss_of_one_lock_leaves_the_others_renewed(stage: Stage) -> Outcome
     let (one, other) = (stage.name(), stage.name());
     let (lost, kept) = (client.acquire(&one).await?, client.acquire(&other).await?);
     stage.delete_record(&one)?;
-    assert_eq!(stage.within(1.0, "the loss", lost.lost()).await?, Loss::Revoked);
-    held_throughout(&stage, &kept, 3.0).await?;
+    assert_eq!(stage.within(2.0, "the loss", lost.lost()).await?, Loss::Revoked);
+    held_throughout(&stage, &kept, 2.0).await?;
     assert_eq!(lost.release().await?, Release::AlreadyLost(Loss::Revoked));
     assert_eq!(kept.release().await?, Release::Released);
     Ok(())

@@ -1,13 +1,17 @@
 //! Waiting: whoever waits is woken, in order, by what concerns it; and costs next to nothing meanwhile.
 
 use std::{
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
 use lock_core::{Claim, FencingToken, Moment, Name, Options, Promise, Released};
-use tokio::task::JoinSet;
+use tokio::{sync::oneshot, task::JoinSet};
 
+use super::renewal::patient;
 use crate::{
     Need, Stage,
     case::{Case, Failure, Outcome, case},
@@ -30,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Waits until it is so.
-pub(super) async fn until(stage: &Stage, what: &str, condition: impl Fn() -> bool) -> Outcome {
+pub(super) async fn until(stage: &Stage, what: &str, condition: impl Fn() -> bool + Send + Sync) -> Outcome {
     let so = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -41,7 +45,7 @@ pub(super) async fn until(stage: &Stage, what: &str, condition: impl Fn() -> boo
 
 /// Options under which neither the lease nor the poll can end a wait within a case, only a wake.
 fn long(stage: &Stage) -> Options {
-    stage.options().with_ttl(stage.part(60.0))
+    patient(stage).with_ttl(stage.part(60.0))
 }
 
 /// Starts to wait; returns when the server has said that the lock is busy, so that the wake is armed.
@@ -209,6 +213,7 @@ async fn a_hundred_waiters_cost_what_one_costs(stage: Stage) -> Outcome {
     let (holder, waiter) = (stage.client_with(long(&stage)).await?, stage.client_with(long(&stage)).await?);
     let (name, waiter, mut waiting) = (stage.name(), Arc::new(waiter), JoinSet::new());
     let held = holder.acquire(&name).await?;
+    let asked_before = waiter.link.requests().total;
     wait(&stage, &waiter, &name, &mut waiting).await?;
     for _ in 1..100 {
         start(&waiter, &name, &mut waiting);
@@ -223,10 +228,13 @@ async fn a_hundred_waiters_cost_what_one_costs(stage: Stage) -> Outcome {
     let most = u64::from(2 * seconds);
     assert!(sent < most, "{sent} requests in {seconds} s");
     assert!(ran < most, "{ran} commands in {seconds} s");
+    let asked = waiter.link.requests().total - asked_before;
+    assert!(asked < most + 8, "{asked} requests for a hundred waiters");
 
     held.release().await?;
     woken(&stage, "the wake", &mut waiting).await?.release().await?;
-    woken(&stage, "the wake of the next", &mut waiting).await?;
+    woken(&stage, "the wake of the next", &mut waiting).await?.release().await?;
+    waiting.shutdown().await;
     Ok(())
 }
 
@@ -247,14 +255,20 @@ async fn tasks_of_one_client_are_served_in_order(stage: Stage) -> Outcome {
     let claim = blocked(&stage, &holder).await?;
     let (order, mut waiting) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
     for number in 0..20 {
-        let (task, name, order) = (client.clone(), claim.name.clone(), order.clone());
+        let (client, name, order) = (client.clone(), claim.name.clone(), order.clone());
+        let (in_line, told) = oneshot::channel();
         waiting.spawn(async move {
-            let held = task.acquire(&name).await?;
+            let mut acquired = pin!(client.acquire(&name));
+            // The first poll takes the place in the line.
+            let at_once = poll_fn(|context| Poll::Ready(acquired.as_mut().poll(context).is_ready())).await;
+            assert!(!at_once, "two hold it at once");
+            let _ = in_line.send(());
+            let held = acquired.await?;
             order.lock().unwrap_or_else(PoisonError::into_inner).push((number, held.fencing_token()));
             held.release().await?;
             Outcome::Ok(())
         });
-        until(&stage, "the next in line", || client.locks.statistics().waiting == number + 1).await?;
+        told.await?;
     }
     holder.release(&claim).await?;
     while !waiting.is_empty() {
@@ -317,6 +331,8 @@ async fn queue(
         waiting.spawn(async move {
             let held = task.acquire(&name).await?;
             let token = held.fencing_token();
+            // Time for all who were woken to ask.
+            tokio::time::sleep(Duration::from_millis(5)).await;
             held.release().await?;
             Ok((number, token))
         });
@@ -345,14 +361,14 @@ async fn clients_are_served_in_the_order_of_their_claims(stage: Stage) -> Outcom
 async fn a_hand_over_wakes_few_of_many_clients(stage: Stage) -> Outcome {
     let holder = stage.bare().await?;
     let claim = blocked(&stage, &holder).await?;
-    let (clients, mut waiting) = queue(&stage, &claim.name, 20).await?;
+    let (clients, mut waiting) = queue(&stage, &claim.name, 30).await?;
     let sent = || clients.iter().map(|client| client.link.requests().total).sum::<u64>();
     let before = sent();
     holder.release(&claim).await?;
     while let Some(served) = stage.within(4.0, "the next in the queue", waiting.join_next()).await? {
         served??;
     }
-    let each = (sent() - before) / 20;
+    let each = (sent() - before) / 30;
     assert!(each <= 10, "{each} requests for each hand-over");
     Ok(())
 }

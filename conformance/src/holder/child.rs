@@ -35,7 +35,8 @@ pub(crate) fn run(fixture: &Arc<dyn Fixture>) -> Option<ExitCode> {
 
 async fn serve(fixture: &dyn Fixture, setting: Setting) -> Result<(), Error> {
     let backend = mutants::wrap(fixture.connect(&setting.url).await?.into());
-    let locks = Locks::with_options(backend, Options::default().with_ttl(setting.ttl))?;
+    let options = Options::default().with_ttl(setting.ttl).with_verb_limit(setting.ttl);
+    let locks = Locks::with_options(backend, options)?;
     say(&Answer::Ready)?;
     let (sender, mut orders) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -59,10 +60,6 @@ async fn obey(locks: &Locks, guard: &mut Option<Guard>, order: Order) -> Result<
             *guard = Some(locks.lock(name)?.acquire().await?);
             grip(guard.as_ref(), true)
         }
-        Order::Try { name } => {
-            *guard = locks.lock(name)?.try_acquire().await?;
-            if guard.is_some() { grip(guard.as_ref(), true) } else { Ok(Answer::Busy) }
-        }
         Order::Look => grip(guard.as_ref(), false),
         Order::Release => {
             let guard = guard.take().ok_or("there is no guard to release")?;
@@ -85,10 +82,8 @@ async fn obey(locks: &Locks, guard: &mut Option<Guard>, order: Order) -> Result<
 fn grip(guard: Option<&Guard>, new: bool) -> Result<Answer, Error> {
     let guard = guard.ok_or("there is no guard to look at")?;
     let at = Moment::now().since_start();
-    // In this order: what is asked first cannot be excused by what the second question found.
     let (held, remaining) = (guard.is_held(), guard.remaining());
-    let cancelled = guard.cancellation().is_cancelled();
-    Ok(Answer::Grip { held, cancelled, remaining, token: guard.fencing_token().value(), at, new })
+    Ok(Answer::Grip { held, remaining, token: guard.fencing_token().value(), at, new })
 }
 
 /// Reads, lets others run, writes: loses an update whenever two do it at once.

@@ -41,7 +41,6 @@ pub(crate) struct Holder {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grip {
     pub(crate) held: bool,
-    pub(crate) cancelled: bool,
     pub(crate) remaining: Duration,
     pub(crate) token: FencingToken,
     /// When it was asked, on the clock of all processes.
@@ -63,7 +62,7 @@ impl Holder {
         let (sender, answers) = mpsc::unbounded_channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let answer = serde_json::from_str(&line).unwrap_or_else(|_| Answer::Failed { error: line });
+                let answer = serde_json::from_str(&line).unwrap_or(Answer::Failed { error: line });
                 if sender.send(answer).is_err() {
                     break;
                 }
@@ -84,20 +83,13 @@ impl Holder {
 
     /// Waits until what was [asked](Self::ask) for is granted.
     pub(crate) async fn granted(&mut self) -> Result<Grip, Failure> {
-        self.grip().await?.ok_or_else(|| Failure::new("the child's lock is busy"))
+        self.grip().await
     }
 
     /// Waits for the lock.
     pub(crate) async fn acquire(&mut self, name: &Name) -> Result<Grip, Failure> {
         self.ask(name)?;
         self.granted().await
-    }
-
-    /// Tries once; `None` if it is busy.
-    pub(crate) async fn try_acquire(&mut self, name: &Name) -> Result<Option<Grip>, Failure> {
-        self.asked = Some(name.clone());
-        self.order(&Order::Try { name: name.as_str().into() })?;
-        self.grip().await
     }
 
     /// Orders it to say what it knows of its guard; [`granted`](Self::granted) gives the answer. A
@@ -152,10 +144,9 @@ impl Holder {
         Ok(process::signal(&self.child, Signal::CONT)?)
     }
 
-    async fn grip(&mut self) -> Result<Option<Grip>, Failure> {
+    async fn grip(&mut self) -> Result<Grip, Failure> {
         match self.answer().await? {
-            Answer::Busy => Ok(None),
-            Answer::Grip { held, cancelled, remaining, token, at, new } => {
+            Answer::Grip { held, remaining, token, at, new } => {
                 let (token, at) = (FencingToken::new(token), Moment::from_start(at));
                 if new {
                     let name = self.asked.as_ref().map_or("", Name::as_str);
@@ -168,7 +159,7 @@ impl Holder {
                         self.history.ended(hold, at);
                     }
                 }
-                Ok(Some(Grip { held, cancelled, remaining, token, at }))
+                Ok(Grip { held, remaining, token, at })
             }
             other => Err(unexpected(&other)),
         }

@@ -15,8 +15,6 @@ pub(crate) struct Setting {
 pub(crate) enum Order {
     /// Wait for the lock.
     Acquire { name: String },
-    /// Try once.
-    Try { name: String },
     /// Say what the guard says.
     Look,
     /// Release the guard.
@@ -30,8 +28,7 @@ pub(crate) enum Order {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(crate) enum Answer {
     Ready,
-    Busy,
-    Grip { held: bool, cancelled: bool, remaining: Duration, token: u64, at: Duration, new: bool },
+    Grip { held: bool, remaining: Duration, token: u64, at: Duration, new: bool },
     Released { called: Duration, was_held: bool },
     Done,
     Failed { error: String },

@@ -1,5 +1,6 @@
 //! Servers that several fixtures share: a directory, and a `redis-server` of the suite's own.
 
+mod clock;
 mod directory;
 mod etcd;
 mod mysql;

@@ -2,6 +2,7 @@ use std::{
     fs::{self, File},
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::PathBuf,
     process::{Child, Stdio},
     sync::{Mutex, PoisonError},
     thread,
@@ -11,7 +12,7 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{resp, scratch};
+use super::{clock::WallClock, resp, scratch};
 use crate::{
     Lever, Need, Server,
     process::{guarded, kill, signal, spawn},
@@ -22,8 +23,10 @@ use crate::{
 pub struct Redis {
     address: SocketAddr,
     options: Vec<String>,
+    /// The log, the data in a folder of their own, and what moves the clock.
     root: TempDir,
     process: Mutex<Option<Child>>,
+    clock: Mutex<Option<WallClock>>,
 }
 
 impl Redis {
@@ -34,12 +37,17 @@ impl Redis {
         Need::DeleteRecord,
         Need::LoseData,
         Need::KillClients,
+        Need::StepClock,
         Need::Commands,
     ];
 
     /// The most durable configuration: no acknowledged write is lost by a crash, and nothing evicted.
     pub const DURABLE: &'static [&'static str] =
         &["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"];
+
+    /// Settings that forget: a restart loses everything, and full memory any key.
+    pub const VOLATILE: &'static [&'static str] =
+        &["--save", "", "--appendonly", "no", "--maxmemory-policy", "allkeys-lru"];
 
     /// Starts `redis-server` with these options and waits until it answers.
     ///
@@ -50,8 +58,13 @@ impl Redis {
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
         loop {
             let address = free_address()?;
-            let server =
-                Self { address, options: options.clone(), root: scratch()?, process: Mutex::default() };
+            let server = Self {
+                address,
+                options: options.clone(),
+                root: scratch()?,
+                process: Mutex::default(),
+                clock: Mutex::default(),
+            };
             match server.run() {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 result => return result.map(|()| server),
@@ -62,9 +75,13 @@ impl Redis {
     fn run(&self) -> io::Result<()> {
         let log = self.root.path().join("log");
         let port = self.address.port().to_string();
-        let directory = self.root.path().display().to_string();
+        let data = self.data();
+        fs::create_dir_all(&data)?;
         let mut command = guarded("redis-server")?;
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--dir", &directory, "--save", ""]);
+        if let Some(clock) = &*self.clock.lock().unwrap_or_else(PoisonError::into_inner) {
+            clock.rule(&mut command);
+        }
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(data);
         command.args(["--enable-debug-command", "local", "--repl-diskless-sync-delay", "0"]);
         command.args(&self.options);
         let output = File::create(&log)?;
@@ -109,12 +126,20 @@ impl Redis {
         process.map_or(Ok(()), |mut child| kill(&mut child))
     }
 
-    fn forget(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.root.path())? {
-            let path = entry?.path();
-            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+    fn data(&self) -> PathBuf {
+        self.root.path().join("data")
+    }
+
+    /// Moves the clock; the first time, the server is restarted under one that can be moved.
+    fn step_clock(&self, seconds: i64) -> io::Result<()> {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clock) = &mut *clock {
+            return clock.step(seconds);
         }
-        Ok(())
+        clock.insert(WallClock::new(self.root.path())?).step(seconds)?;
+        drop(clock);
+        self.kill()?;
+        self.run()
     }
 }
 
@@ -133,16 +158,14 @@ impl Server for Redis {
             Lever::Continue => self.signal(Signal::CONT),
             Lever::Kill => self.kill(),
             Lever::Start => self.run(),
-            Lever::StartEmpty => self.forget().and_then(|()| self.run()),
+            Lever::StartEmpty => fs::remove_dir_all(self.data()).and_then(|()| self.run()),
             Lever::DeleteRecord(key) => self.command(&["DEL", key]).map(drop),
             Lever::LoseData => self.command(&["FLUSHALL"]).map(drop),
             Lever::KillClients => {
                 self.command(&["CLIENT", "KILL", "TYPE", "normal"])?;
                 self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).map(drop)
             }
-            Lever::StepClock(_) => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, "this server's clock is the machine's"))
-            }
+            Lever::StepClock(seconds) => self.step_clock(seconds),
         }
     }
 

@@ -51,7 +51,7 @@ impl Terminal {
     /// sees it and the user can continue it. While we are stopped nothing renews the lock.
     pub(crate) fn stopped(&mut self, signal: Signal, group: Pid) -> Stop {
         let wants_it = signal == Signal::TTIN || signal == Signal::TTOU;
-        if wants_it && !self.lent && self.lend(group) {
+        if wants_it && self.lend(group) {
             return Stop::Continue;
         }
         if self.device.is_none() {
@@ -85,13 +85,13 @@ impl Terminal {
         self.lent = false;
     }
 
-    /// Lends it if it is ours to lend: not if we run in the background.
+    /// Lends it if it is ours to lend: not if we run in the background. A shell that gives it to us late,
+    /// after we have lent it, makes it ours again.
     fn lend(&mut self, group: Pid) -> bool {
         let Some(device) = &self.device else { return false };
-        if tcgetpgrp(device) == Ok(getpgrp()) && set_foreground(device, group).is_ok() {
-            self.lent = true;
-        }
-        self.lent
+        let lent = tcgetpgrp(device) == Ok(getpgrp()) && set_foreground(device, group).is_ok();
+        self.lent |= lent;
+        lent
     }
 }
 

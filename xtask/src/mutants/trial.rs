@@ -62,29 +62,55 @@ impl Mutant {
     }
 
     pub(crate) fn judge(&self) -> Result<Verdict> {
-        let sound = self.case_with(false)?;
+        let Some(sound) = self.case_with(false)? else {
+            return Ok(Verdict::Void("the tests do not build".into()));
+        };
         if !sound.status.success() {
             return Ok(Verdict::Void("the case fails without the fault too".into()));
         }
         if !String::from_utf8_lossy(&sound.stdout).contains("running 1 test\n") {
             return Ok(Verdict::Void("there is no such case".into()));
         }
-        let faulty = self.case_with(true)?;
-        if faulty.status.success() {
-            return Ok(Verdict::Missed);
-        }
-        // A failed case prints its result; a failed build does not. A case that hangs is stopped, and
-        // that is a failure of the case.
-        let ran = String::from_utf8_lossy(&faulty.stdout).contains("running 1 test\n");
-        Ok(if ran { Verdict::Caught } else { Verdict::Void("the fault does not build".into()) })
+        Ok(match self.case_with(true)? {
+            None => Verdict::Void("the fault does not build".into()),
+            Some(output) if output.status.success() => Verdict::Missed,
+            // A case that hangs is ended by its limit, and has failed too.
+            Some(_) => Verdict::Caught,
+        })
     }
 
-    fn case_with(&self, fault: bool) -> Result<Output> {
-        let Self { package, name, target, case, .. } = self;
+    /// Runs the case, with the fault or without; `None` if it does not build.
+    fn case_with(&self, fault: bool) -> Result<Option<Output>> {
+        let patched = match &self.fault {
+            Fault::Patch { patched, .. } if fault => &patched[..],
+            _ => &[],
+        };
+        for file in patched {
+            fs::write(&file.path, &file.faulty)?;
+        }
+        let output = self.build_and_run(fault);
+        for file in patched {
+            fs::write(&file.path, &file.sound)?;
+        }
+        output
+    }
+
+    fn build_and_run(&self, fault: bool) -> Result<Option<Output>> {
+        let mut build = self.cargo_test(fault);
+        let built = build.arg("--no-run").output().map_err(|e| format!("{}: {e}", shown(&build)))?;
+        if !built.status.success() {
+            eprintln!("\n{}", String::from_utf8_lossy(&built.stderr));
+            return Ok(None);
+        }
+        let mut run = self.cargo_test(fault);
+        let mut run = limited(run.args(["--", "--exact", &self.case]));
+        Ok(Some(run.output().map_err(|e| format!("{}: {e}", shown(&run)))?))
+    }
+
+    fn cargo_test(&self, fault: bool) -> Command {
+        let Self { package, name, target, .. } = self;
         let target = if target == "lib" { "--lib".into() } else { format!("--test {target}") };
-        let mut command = cargo(&format!("test --package {package} {target} -- --exact"));
-        command.arg(case);
-        let mut written = &[][..];
+        let mut command = cargo(&format!("test --package {package} {target}"));
         match &self.fault {
             Fault::Law if fault => _ = command.env("POLYLOCK_LAW_MUTANT", name),
             Fault::Law => {}
@@ -94,26 +120,18 @@ impl Mutant {
                     command.env("POLYLOCK_MUTANT", name);
                 }
             }
-            Fault::Patch { tree, output, patched } => {
+            Fault::Patch { tree, output, .. } => {
                 command.current_dir(tree).env("CARGO_TARGET_DIR", output);
-                written = if fault { patched } else { written };
             }
         }
-        for file in written {
-            fs::write(&file.path, &file.faulty)?;
-        }
-        let outcome = limited(&command).output().map_err(|e| format!("{}: {e}", shown(&command)));
-        for file in written {
-            fs::write(&file.path, &file.sound)?;
-        }
-        Ok(outcome?)
+        command
     }
 }
 
 /// The same command, ended with all that it started if it hangs.
 fn limited(command: &Command) -> Command {
     let mut limited = Command::new("timeout");
-    limited.args(["--kill-after=5", "600"]).arg(command.get_program()).args(command.get_args());
+    limited.args(["--kill-after=5", "120"]).arg(command.get_program()).args(command.get_args());
     limited.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
     if let Some(folder) = command.get_current_dir() {
         limited.current_dir(folder);
