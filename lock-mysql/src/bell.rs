@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Claim, Moment, Name, Owner};
+use lock_core::{Claim, Grant, Moment, Name, Owner};
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 use tokio::{
     runtime::Handle,
@@ -28,6 +28,10 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// How long a bell that could not be hung up is left alone.
 const RESPITE: Duration = Duration::from_secs(1);
+
+/// How often a bell is looked for: while a server lists one connection it shows another as busy, without
+/// its statement. Another user's are never shown.
+const TRIES: u32 = 5;
 
 /// How one process wakes another: every waiting process keeps one connection in `SELECT SLEEP(n)`, and
 /// whoever hands it a lock ends that statement with `KILL QUERY`.
@@ -107,28 +111,32 @@ impl Bell {
         Self { shared: Arc::new(shared), _closed: closed.drop_guard() }
     }
 
-    /// An ear for a claim that is about to take its place in the queue; hangs up the bell if it is the
-    /// first. `None` if there is no connection for it.
-    pub(crate) async fn listen(&self, claim: &Claim) -> Option<Ear> {
-        let clapper = self.shared.hang().await?;
-        self.listen_to(claim, |hung| *hung == clapper)
-    }
-
-    /// The same, without any I/O: `None` if the bell does not hang yet.
-    pub(crate) fn listen_if_hung(&self, claim: &Claim) -> Option<Ear> {
-        self.listen_to(claim, |_| true)
-    }
-
-    fn listen_to(&self, claim: &Claim, wanted: impl Fn(&Clapper) -> bool) -> Option<Ear> {
+    /// An ear for a claim that is about to take its place in the queue. `None` if the bell does not hang.
+    pub(crate) fn listen(&self, claim: &Claim) -> Option<Ear> {
         let (rope, heard) = oneshot::channel();
         let mut state = self.shared.lock();
-        let clapper = state.clapper.clone().filter(wanted)?;
+        let clapper = state.clapper.clone()?;
         let id = state.next_id;
         state.next_id += 1;
         state.ears.insert(id, Listener { name: claim.name.clone(), owner: claim.owner, _rope: rope });
         drop(state);
         self.shared.listened.notify_one();
         Some(Ear { clapper, shared: self.shared.clone(), id, heard })
+    }
+
+    /// Hangs the bell up; resolves when that is done, or was in vain. `None` if it was in vain just now.
+    pub(crate) fn hang(&self) -> Option<oneshot::Receiver<()>> {
+        let refused = self.shared.lock().refused;
+        if refused.is_some_and(|refused| Moment::now().saturating_since(refused) < RESPITE) {
+            return None;
+        }
+        let (done, hung) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.shared.runtime.spawn(async move {
+            shared.hang().await;
+            drop(done);
+        });
+        Some(hung)
     }
 
     /// Wakes a waiter that was handed the lock, in whatever process it waits.
@@ -149,9 +157,10 @@ impl Bell {
 }
 
 impl Ear {
-    pub(crate) async fn heard(mut self) {
+    /// Resolves to a reason to ask again.
+    pub(crate) async fn heard(mut self) -> Option<Grant> {
         // An error is the dropped rope, which tells.
-        let _ = (&mut self.heard).await;
+        (&mut self.heard).await.ok().and(None)
     }
 }
 
@@ -162,30 +171,19 @@ impl Drop for Ear {
 }
 
 impl Shared {
-    /// Where the bell hangs, now at the latest.
-    async fn hang(self: &Arc<Self>) -> Option<Clapper> {
-        let hung = || self.lock().clapper.clone();
-        if let Some(clapper) = hung() {
-            return Some(clapper);
-        }
+    async fn hang(self: &Arc<Self>) {
         let _one = self.hanging.lock().await;
-        if let Some(clapper) = hung() {
-            return Some(clapper);
-        }
-        let now = Moment::now();
-        if self.lock().refused.is_some_and(|refused| now.saturating_since(refused) < RESPITE) {
-            return None;
+        if self.lock().clapper.is_some() {
+            return;
         }
         match tokio::time::timeout(self.pool.dialer().limit() * 2, self.connect()).await {
             Ok(Ok((connection, clapper))) => {
                 self.lock().clapper = Some(clapper.clone());
-                self.runtime.spawn(attend(self.clone(), connection, clapper.clone()));
-                Some(clapper)
+                self.runtime.spawn(attend(self.clone(), connection, clapper));
             }
             failed => {
                 debug!(?failed, "no connection to be woken by; waiters poll");
-                self.lock().refused = Some(now);
-                None
+                self.lock().refused = Some(Moment::now());
             }
         }
     }
@@ -230,7 +228,7 @@ impl Shared {
                 // The end of the nap.
                 Ok(row) if row.try_get_unchecked::<i64, _>(0).is_ok_and(|interrupted| interrupted == 0) => {}
                 Ok(_) => self.rung(clapper),
-                Err(failure) if failure.number().is_some() && !failure.is_broken() => self.rung(clapper),
+                Err(failure) if failure.is_interruption() => self.rung(clapper),
                 Err(failure) => return debug!(?failure, "the bell has fallen"),
             }
         }
@@ -238,13 +236,12 @@ impl Shared {
 
     /// Finds out for whom it rang; that is no question if only one listens.
     fn rung(self: &Arc<Self>, clapper: &Clapper) {
-        let alone = self.lock().ears.len() == 1;
-        if alone {
-            self.tell(|_| true);
-        } else {
-            let (shared, clapper) = (self.clone(), clapper.clone());
-            self.runtime.spawn(async move { shared.swept(&clapper).await });
+        let listeners = self.lock().ears.len();
+        if listeners <= 1 {
+            return self.tell(|_| true);
         }
+        let (shared, clapper) = (self.clone(), clapper.clone());
+        self.runtime.spawn(async move { shared.swept(&clapper).await });
     }
 
     /// Resolves when nobody has listened for a while; the bell has fallen then.
@@ -281,10 +278,6 @@ impl Shared {
     async fn sweep(&self, clapper: &Clapper) -> Result<bool, Failure> {
         let mut lent = self.pool.lend().await?;
         let names: Vec<Name> = self.lock().ears.values().map(|listener| listener.name.clone()).collect();
-        if names.is_empty() {
-            self.pool.give_back(lent);
-            return Ok(true);
-        }
         let (mut hangs, mut holders) = (false, Vec::new());
         for row in sqlx::raw_sql(self.statements.sweep(clapper, names.iter())).fetch_all(&mut *lent).await? {
             if row.len() == 1 {
@@ -299,11 +292,17 @@ impl Shared {
     }
 
     async fn kill(&self, mut lent: Lent, clapper: &Clapper) -> Result<(), Failure> {
-        let row = sqlx::raw_sql(self.statements.hangs(clapper)).fetch_one(&mut *lent).await?;
-        // Another user's statements are not shown.
-        if row.try_get_unchecked::<i64, _>(0)? > 0 {
-            let text = format!("KILL QUERY {}", clapper.connection);
-            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *lent).await?;
+        let mut pause = Duration::from_millis(1);
+        for _ in 0..TRIES {
+            let row = sqlx::raw_sql(self.statements.hangs(clapper)).fetch_one(&mut *lent).await?;
+            if row.try_get_unchecked::<i64, _>(0)? > 0 {
+                let text = format!("KILL QUERY {}", clapper.connection);
+                sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *lent).await?;
+                break;
+            }
+            debug!(?clapper, "not asleep");
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
         self.pool.give_back(lent);
         Ok(())
@@ -320,14 +319,18 @@ impl Shared {
 
 /// The life of a bell; whoever listens when it ends is told to look.
 async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, clapper: Clapper) {
+    let hung = Moment::now();
     tokio::select! {
         () = shared.closed.cancelled() => {}
         () = shared.swing(&mut connection, &clapper) => {}
     }
+    let now = Moment::now();
     let mut state = shared.lock();
     if state.clapper.as_ref() == Some(&clapper) {
         state.clapper = None;
         state.ears.clear();
+        // What falls at once would fall at once again.
+        state.refused = (now.saturating_since(hung) < RESPITE).then_some(now);
     }
     drop(state);
     // What is asleep cannot say goodbye.

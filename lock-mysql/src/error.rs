@@ -28,6 +28,11 @@ impl Failure {
         matches!(self.number(), Some(1213 | 1020))
     }
 
+    /// Whether the statement alone was ended: by `KILL QUERY`, or by the server's limit for its time.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self.number(), Some(1317 | 1969 | 3024))
+    }
+
     /// Whether the table is not there.
     pub(crate) fn is_missing_table(&self) -> bool {
         self.number() == Some(1146)

@@ -33,30 +33,14 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) fn new(table: &Table) -> Self {
         let (leases, queue) = (table.leases(), table.queue());
-        // Assignments run from left to right: the token is decided while owner and deadline are the old
-        // ones. The row's own counter is enough for as long as the row is there. The clock is what keeps
-        // tokens growing after the table was lost or restored from a copy.
-        let acquire = format!(
-            "UPDATE `{leases}` SET \
-             fence = LAST_INSERT_ID(IF(owner = ? AND deadline > UTC_TIMESTAMP(6), fence, \
-             GREATEST(fence + 1, {MICROSECONDS}))), \
-             owner = ?, label = ?, deadline = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, version = version + 1 \
-             WHERE name = ? AND ((deadline <= UTC_TIMESTAMP(6) AND waiting = 0) \
-             OR (owner = ? AND deadline > UTC_TIMESTAMP(6)))"
-        );
-        let renew = format!(
-            "UPDATE `{leases}` SET \
-             deadline = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, version = version + 1 \
-             WHERE name = ? AND owner = ? AND deadline > UTC_TIMESTAMP(6)"
-        );
-        let release = format!(
-            "UPDATE `{leases}` SET owner = NULL, label = '', deadline = '1970-01-01', version = version + 1 \
-             WHERE name = ? AND owner = ? AND deadline > UTC_TIMESTAMP(6) AND waiting = 0"
-        );
+        let of_this_table = |text: &str| text.trim_end().replace("`polylock`", &format!("`{leases}`")).into();
         Self {
-            acquire: acquire.into(),
-            renew: renew.into(),
-            release: release.into(),
+            // Assignments run from left to right: the token is decided while owner and deadline are the old
+            // ones. The row's own counter is enough for as long as the row is there. The clock is what keeps
+            // tokens growing after the table was lost or restored from a copy.
+            acquire: of_this_table(include_str!("statements/acquire.sql")),
+            renew: of_this_table(include_str!("statements/renew.sql")),
+            release: of_this_table(include_str!("statements/release.sql")),
             leases: leases.into(),
             queue,
             migration: table.migration(),
@@ -195,7 +179,9 @@ impl Statements {
         bell: &Clapper,
         names: impl Iterator<Item = &'a Name>,
     ) -> AssertSqlSafe<String> {
-        let names: Vec<_> = names.map(|name| hex(name.as_str())).collect();
+        let mut names: Vec<_> = names.map(|name| hex(name.as_str())).collect();
+        // A list must not be empty.
+        names.push("NULL".into());
         let hangs = self.hangs(bell).0;
         AssertSqlSafe(format!(
             "{hangs}; SELECT name, owner FROM `{}` WHERE name IN ({})",

@@ -6,7 +6,7 @@ use lock_core::{
 use sqlx::{AssertSqlSafe, Row, mysql::MySqlRow};
 
 use crate::{
-    bell::{Bell, Clapper, Ear, Promoted},
+    bell::{Bell, Clapper, Promoted},
     error::{Failure, from_sqlx, unexpected},
     pool::{Lent, Pool},
     statements::Statements,
@@ -93,28 +93,16 @@ impl Store {
             return Ok(held(claim, taken.last_insert_id(), since));
         }
 
-        // A bell that hangs is listened to before the look. To hang one up is for those who have to wait.
-        let mut ear = if claim.queue { self.bell.listen_if_hung(claim) } else { None };
-        let mut handed_over = None;
-        let (left, in_front) = loop {
-            let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
-            let row = self.decide(&mut lent, text).await?;
-            handed_over = promoted(&row, 4)?.or(handed_over);
-            let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-            let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
-            if is_held != 0 {
-                self.hand_over(lent, handed_over);
-                return Ok(held(claim, token, since));
-            }
-            let armed = ear.is_some();
-            if claim.queue && !armed {
-                ear = self.bell.listen(claim).await;
-            }
-            if armed || ear.is_none() {
-                break (left, in_front);
-            }
-        };
-        self.hand_over(lent, handed_over);
+        // Before the look, so that it hears every hand-over that the look did not see.
+        let ear = if claim.queue { self.bell.listen(claim) } else { None };
+        let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
+        let row = self.decide(&mut lent, text).await?;
+        let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+        let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
+        self.hand_over(lent, promoted(&row, 4)?);
+        if is_held != 0 {
+            return Ok(held(claim, token, since));
+        }
         // Only the first in the queue looks whether the holder lives; the others keep their places.
         let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
         let recheck_within = match (claim.queue, in_front) {
@@ -122,7 +110,15 @@ impl Store {
             (true, 0) => left.min(claim.lease / 3),
             (true, _) => claim.lease / 3,
         };
-        Ok(Attempt::Busy(Busy::new(ear.map(wake), recheck_within)))
+        let wake: Option<Wake> = match ear {
+            Some(ear) => Some(Box::pin(async move { ear.heard().await })),
+            // Whoever has to wait hangs the bell up; once it hangs, or cannot, it is time to look again.
+            None if claim.queue => {
+                self.bell.hang().map(|hung| -> Wake { Box::pin(async move { hung.await.ok().and(None) }) })
+            }
+            None => None,
+        };
+        Ok(Attempt::Busy(Busy::new(wake, recheck_within)))
     }
 
     async fn try_renew(&self, claim: &Claim) -> Result<Renewal, Failure> {
@@ -185,11 +181,4 @@ fn held(claim: &Claim, token: u64, since: Moment) -> Attempt {
 
 fn lease(claim: &Claim, since: Moment) -> Lease {
     Lease::new(since, Duration::from_micros(Statements::length(claim.lease)))
-}
-
-fn wake(ear: Ear) -> Wake {
-    Box::pin(async move {
-        ear.heard().await;
-        None
-    })
 }
