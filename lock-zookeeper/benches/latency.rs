@@ -3,20 +3,15 @@
 //!
 //! `cargo bench -p lock-zookeeper --bench latency`
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+mod server;
+
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use lock_core::{Attempt, Backend, Claim, Lock, Locks, Name, Options, Owner, Released};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use tempfile::TempDir;
+use server::Server;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -28,20 +23,19 @@ const ROUNDS: u32 = 20_000;
 fn main() -> Result<(), Failure> {
     pin()?;
     let server = Server::start()?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(server.port))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(&server.address))
 }
 
 /// Alternates pair by pair, so that all see the same machine.
-async fn compare(port: u16) -> Result<(), Failure> {
-    let address = format!("127.0.0.1:{port}");
-    let options = ZookeeperOptions::new([&address]).root("/locks")?;
+async fn compare(address: &str) -> Result<(), Failure> {
+    let options = ZookeeperOptions::new([address]).root("/locks")?;
     let locks = Locks::with_options(
         ZookeeperBackend::connect(options.clone()).await?,
         Options::default().with_ttl(Duration::from_secs(20)),
     )?;
     let lock = locks.lock("benchmark")?;
     let backend = ZookeeperBackend::connect(options).await?;
-    let bare = Client::connect(&address).await?;
+    let bare = Client::connect(address).await?;
     bare.mkdir("/locks/bare", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
     let mut spent = [(); 3].map(|()| Histogram::<u64>::new(3)).into_iter().collect::<Result<Vec<_>, _>>()?;
     for round in 0..WARM_UP + ROUNDS {
@@ -110,61 +104,4 @@ fn pin() -> Result<(), Failure> {
     one.set(core);
     // The server inherits it.
     Ok(sched_setaffinity(None, &one)?)
-}
-
-struct Server {
-    process: Child,
-    port: u16,
-    _folder: TempDir,
-}
-
-impl Server {
-    fn start() -> Result<Self, Failure> {
-        let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let (configuration, data) = (folder.path().join("zoo.cfg"), folder.path().join("data"));
-        fs::create_dir(&data)?;
-        let text = format!(
-            "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\nforceSync=no\n\
-             preAllocSize=4096\n",
-            data.display()
-        );
-        fs::write(&configuration, text)?;
-        let process = Command::new("java")
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"])
-            .args(["-cp", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"])
-            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
-            .arg(&configuration)
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|e| format!("java must be installed (Debian: apt-get install zookeeper): {e}"))?;
-        let server = Self { process, port, _folder: folder };
-        let since = Instant::now();
-        while !server.serves() {
-            if since.elapsed() > Duration::from_secs(30) {
-                return Err("zookeeper does not serve (Debian: apt-get install zookeeper)".into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(server)
-    }
-
-    fn serves(&self) -> bool {
-        let ask = || -> std::io::Result<String> {
-            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-            stream.write_all(b"srvr")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        };
-        ask().is_ok_and(|answer| answer.contains("Mode:"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

@@ -119,10 +119,14 @@ impl Claims {
         Some(entry.since)
     }
 
-    /// The claim is the first in the queue. `None` if it is gone or ran out; else from when its lease counts.
-    pub(crate) fn hold(&self, place: &Place) -> Option<Moment> {
+    /// The claim with this node is the first in the queue. `None` if it is gone or ran out; else from when its
+    /// lease counts.
+    pub(crate) fn hold(&self, place: &Place, node: &Node) -> Option<Moment> {
         let mut entries = self.entries();
         let entry = entries.get_mut(&place.path).filter(|entry| !entry.leaving)?;
+        if entry.node.as_ref()?.token != node.token {
+            return None;
+        }
         entry.held = true;
         Some(entry.since)
     }

@@ -183,7 +183,7 @@ impl Session {
             if position(&children, &node.name) != Some(Position::First) {
                 return Ok(Renewal::Lost);
             }
-            self.claims.hold(place);
+            self.claims.hold(place, &node);
         }
         let Some(since) = self.is_still_there(place, &node).await? else { return Ok(Renewal::Lost) };
         let since = self.claims.keep(place, since).ok_or(Error::Timeout)?;
@@ -415,7 +415,7 @@ impl Session {
 
     fn grant(&self, place: &Place, node: &Node) -> Result<Grant, Error> {
         // If it ran out while it was looked at, its node is being deleted.
-        let since = self.claims.hold(place).ok_or(Error::Timeout)?;
+        let since = self.claims.hold(place, node).ok_or(Error::Timeout)?;
         let lease = Lease::new(since, self.length);
         Ok(Grant::new(FencingToken::new(node.token), lease).with_doubt(self.setup.doubt.signal()))
     }

@@ -47,14 +47,21 @@ impl Sessions {
             return Ok(session);
         }
         let timeout = self.dialer.timeout(lease)?;
-        let mut last = match self.current(timeout) {
-            Ok(session) => return Ok(session),
-            Err(dial) => dial,
-        };
-        let dialed = last.wait_for(Option::is_some).await.ok().and_then(|dialed| dialed.clone());
-        dialed.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::NoRuntime, "the runtime of the zookeeper session is gone"))
-        })
+        loop {
+            let mut last = match self.current(timeout) {
+                Ok(session) => return Ok(session),
+                Err(dial) => dial,
+            };
+            match last.wait_for(Option::is_some).await.ok().and_then(|dialed| dialed.clone()) {
+                // From its slot, or it may be closed as one that nobody uses.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => {
+                    let text = "the runtime of the zookeeper session is gone";
+                    return Err(Error::new(ErrorKind::NoRuntime, text));
+                }
+            }
+        }
     }
 
     fn keeping(&self, place: &Place) -> Option<Arc<Session>> {
@@ -79,7 +86,7 @@ impl Sessions {
             }
         };
         // Those that nobody uses would be kept alive for nothing.
-        slots.retain(|_, slot| slot.open().is_none_or(|session| !session.is_idle()));
+        slots.retain(|_, slot| !slot.is_unused());
         let last = self.dial(timeout, pause(failures));
         slots.insert(timeout, Slot { last: last.clone(), failures });
         Err(last)
@@ -108,6 +115,14 @@ impl Sessions {
 }
 
 impl Slot {
+    /// Whether its session has no claims, and no verb that might make one.
+    fn is_unused(&self) -> bool {
+        match &*self.last.borrow() {
+            Some(Ok(session)) => session.is_idle() && Arc::strong_count(session) == 1,
+            _ => false,
+        }
+    }
+
     fn open(&self) -> Option<Arc<Session>> {
         match &*self.last.borrow() {
             Some(Ok(session)) if !session.is_over() => Some(session.clone()),
