@@ -113,8 +113,19 @@ impl Server {
         self.wait_until_ready();
     }
 
+    /// Stops it; returns when none of its threads runs any more.
     pub fn pause(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let state = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            state.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        let since = Instant::now();
+        while !std::fs::read_dir(&threads).unwrap().all(is_stopped) {
+            assert!(since.elapsed() < PATIENCE, "etcd does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn resume(&self) {
