@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
+    time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
@@ -29,9 +30,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long a bell that could not be hung up is left alone.
 const RESPITE: Duration = Duration::from_secs(1);
 
-/// How often a bell is looked for: while a server lists one connection it shows another as busy, without
-/// its statement. Another user's are never shown.
-const TRIES: u32 = 5;
+/// When to look again for a bell that was not seen: while a server lists one connection it shows another as
+/// busy, without its statement. Another user's are never shown.
+const LATER: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(8), Duration::from_millis(32)];
 
 /// How one process wakes another: every waiting process keeps one connection in `SELECT SLEEP(n)`, and
 /// whoever hands it a lock ends that statement with `KILL QUERY`.
@@ -140,19 +141,22 @@ impl Bell {
     }
 
     /// Wakes a waiter that was handed the lock, in whatever process it waits.
-    pub(crate) fn ring(&self, Promoted { owner, clapper }: Promoted, lent: Lent) {
-        if self.shared.lock().clapper.as_ref() == Some(&clapper) {
-            self.shared.tell(|listener| listener.owner == owner);
-            return self.shared.pool.give_back(lent);
-        }
+    ///
+    /// The answer to a release waits for it, since a process may end with its last release. A waiter that is
+    /// not seen at once is looked for in the background.
+    pub(crate) async fn ring(&self, Promoted { owner, clapper }: Promoted, mut lent: Lent) {
         let shared = self.shared.clone();
-        self.shared.runtime.spawn(async move {
-            match tokio::time::timeout(shared.pool.dialer().limit(), shared.kill(lent, &clapper)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(failure)) => debug!(?failure, "a waiter was not woken"),
-                Err(_) => debug!("a waiter was not woken in time"),
+        if shared.lock().clapper.as_ref() == Some(&clapper) {
+            shared.tell(|listener| listener.owner == owner);
+            return shared.pool.give_back(lent);
+        }
+        match timeout(shared.pool.dialer().limit(), shared.kill(&mut lent, &clapper)).await {
+            Ok(Ok(true)) => shared.pool.give_back(lent),
+            Ok(Ok(false)) => {
+                self.shared.runtime.spawn(async move { shared.kill_later(lent, &clapper).await });
             }
-        });
+            failed => debug!(?failed, "a waiter was not woken"),
+        }
     }
 }
 
@@ -176,7 +180,7 @@ impl Shared {
         if self.lock().clapper.is_some() {
             return;
         }
-        match tokio::time::timeout(self.pool.dialer().limit() * 2, self.connect()).await {
+        match timeout(self.pool.dialer().limit() * 2, self.connect()).await {
             Ok(Ok((connection, clapper))) => {
                 self.lock().clapper = Some(clapper.clone());
                 self.runtime.spawn(attend(self.clone(), connection, clapper));
@@ -199,7 +203,7 @@ impl Shared {
     async fn swing(self: &Arc<Self>, connection: &mut MySqlConnection, clapper: &Clapper) {
         loop {
             if self.lock().ears.is_empty() {
-                let listened = tokio::time::timeout(LINGER, self.listened.notified()).await;
+                let listened = timeout(LINGER, self.listened.notified()).await;
                 if listened.is_err() && self.fell_idle() {
                     return;
                 }
@@ -264,7 +268,7 @@ impl Shared {
 
     /// Looks at the rows and tells those who hold now; whether the connection was asleep before that.
     async fn swept(&self, clapper: &Clapper) -> bool {
-        let sweeping = tokio::time::timeout(self.pool.dialer().limit(), self.sweep(clapper));
+        let sweeping = timeout(self.pool.dialer().limit(), self.sweep(clapper));
         match sweeping.await {
             Ok(Ok(hangs)) => hangs,
             failed => {
@@ -291,21 +295,27 @@ impl Shared {
         Ok(hangs)
     }
 
-    async fn kill(&self, mut lent: Lent, clapper: &Clapper) -> Result<(), Failure> {
-        let mut pause = Duration::from_millis(1);
-        for _ in 0..TRIES {
-            let row = sqlx::raw_sql(self.statements.hangs(clapper)).fetch_one(&mut *lent).await?;
-            if row.try_get_unchecked::<i64, _>(0)? > 0 {
-                let text = format!("KILL QUERY {}", clapper.connection);
-                sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *lent).await?;
-                break;
-            }
-            debug!(?clapper, "not asleep");
+    /// Ends the sleep of a waiter's connection, if it is seen asleep.
+    async fn kill(&self, lent: &mut Lent, clapper: &Clapper) -> Result<bool, Failure> {
+        let row = sqlx::raw_sql(self.statements.hangs(clapper)).fetch_one(&mut **lent).await?;
+        let hangs = row.try_get_unchecked::<i64, _>(0)? > 0;
+        if hangs {
+            let text = format!("KILL QUERY {}", clapper.connection);
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut **lent).await?;
+        }
+        Ok(hangs)
+    }
+
+    async fn kill_later(&self, mut lent: Lent, clapper: &Clapper) {
+        for pause in LATER {
             tokio::time::sleep(pause).await;
-            pause *= 2;
+            match timeout(self.pool.dialer().limit(), self.kill(&mut lent, clapper)).await {
+                Ok(Ok(true)) => break,
+                Ok(Ok(false)) => {}
+                failed => return debug!(?failed, "a waiter was not woken"),
+            }
         }
         self.pool.give_back(lent);
-        Ok(())
     }
 
     fn tell(&self, whom: impl Fn(&Listener) -> bool) {

@@ -99,7 +99,7 @@ impl Store {
         let row = self.decide(&mut lent, text).await?;
         let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
         let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
-        self.hand_over(lent, promoted(&row, 4)?);
+        self.hand_over(lent, promoted(&row, 4)?).await;
         if is_held != 0 {
             return Ok(held(claim, token, since));
         }
@@ -147,7 +147,7 @@ impl Store {
         }
         let row = self.decide(&mut lent, self.statements.leave(claim)).await?;
         let was_there: i64 = row.try_get_unchecked(0)?;
-        self.hand_over(lent, promoted(&row, 1)?);
+        self.hand_over(lent, promoted(&row, 1)?).await;
         Ok(if was_there != 0 { Released::Released } else { Released::Absent })
     }
 
@@ -157,9 +157,9 @@ impl Store {
         Ok(rows.pop().ok_or_else(unexpected)?)
     }
 
-    fn hand_over(&self, lent: Lent, promoted: Option<Promoted>) {
+    async fn hand_over(&self, lent: Lent, promoted: Option<Promoted>) {
         match promoted {
-            Some(promoted) => self.bell.ring(promoted, lent),
+            Some(promoted) => self.bell.ring(promoted, lent).await,
             None => self.pool.give_back(lent),
         }
     }
