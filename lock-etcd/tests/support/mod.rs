@@ -39,12 +39,23 @@ impl Server {
     }
 
     pub fn cluster_with<const N: usize>(arguments: &[&str]) -> [Self; N] {
+        for _ in 0..5 {
+            let mut servers = Self::spawn_cluster(arguments);
+            // Another process may have been given one of the ports meanwhile.
+            if servers.iter_mut().all(Self::becomes_ready) {
+                return servers;
+            }
+        }
+        panic!("etcd ends at once");
+    }
+
+    fn spawn_cluster<const N: usize>(arguments: &[&str]) -> [Self; N] {
         // All ports are bound at once, so that they differ.
         let listeners: [_; N] = std::array::from_fn(|_| (listener(), listener()));
         let ports = listeners.map(|(clients, peers)| (port(&clients), port(&peers)));
         let members: Vec<_> =
             ports.iter().map(|(name, peers)| format!("n{name}=http://127.0.0.1:{peers}")).collect();
-        let servers = ports.map(|(clients, peers)| {
+        ports.map(|(clients, peers)| {
             let folder = scratch();
             let scheme = if arguments.contains(&"--cert-file") { "https" } else { "http" };
             let at = format!("{scheme}://127.0.0.1:{clients}");
@@ -65,11 +76,7 @@ impl Server {
                 own.as_flattened().iter().chain(arguments).map(ToString::to_string).collect();
             let child = spawn(&arguments);
             Self { child, arguments, port: clients, folder }
-        });
-        for server in &servers {
-            server.wait_until_ready();
-        }
-        servers
+        })
     }
 
     pub fn address(&self) -> String {
@@ -110,7 +117,7 @@ impl Server {
     /// Starts again with the same data, after [`kill`](Self::kill).
     pub fn restart(&mut self) {
         self.child = spawn(&self.arguments);
-        self.wait_until_ready();
+        assert!(self.becomes_ready(), "etcd ended at once");
     }
 
     /// Stops it; returns when none of its threads runs any more.
@@ -132,14 +139,19 @@ impl Server {
         kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
-    fn wait_until_ready(&self) {
+    /// Waits until it answers; `false` if it has ended instead.
+    fn becomes_ready(&mut self) -> bool {
         let since = Instant::now();
         // Over TLS a socket has to do.
         let tls = self.arguments.iter().any(|argument| argument == "--cert-file");
         while !if tls { TcpStream::connect(self.address()).is_ok() } else { self.is_healthy() } {
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
             assert!(since.elapsed() < PATIENCE, "etcd is not healthy");
             std::thread::sleep(Duration::from_millis(10));
         }
+        true
     }
 
     fn is_healthy(&self) -> bool {
