@@ -349,9 +349,9 @@ async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, clapper: C
 
 /// What rang before the connection slept is lost: looks at the rows until it does.
 async fn sweep_until_it_hangs(shared: Arc<Shared>, clapper: Clapper) {
-    let mut pause = Duration::from_millis(2);
+    let mut pause = Duration::from_millis(10);
     loop {
-        // The statement was sent just now.
+        // The statement was sent just now; and whoever listens has a request under way.
         tokio::time::sleep(pause).await;
         if shared.lock().clapper.as_ref() != Some(&clapper) || shared.swept(&clapper).await {
             return;

@@ -1,12 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{
-    Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result, Wake,
-};
+use lock_core::{Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result};
 use sqlx::{AssertSqlSafe, Row, mysql::MySqlRow};
 
 use crate::{
-    bell::{Bell, Clapper, Promoted},
+    bell::{Bell, Clapper, Ear, Promoted},
     error::{Failure, from_sqlx, unexpected},
     pool::{Lent, Pool},
     statements::Statements,
@@ -94,31 +92,58 @@ impl Store {
         }
 
         // Before the look, so that it hears every hand-over that the look did not see.
-        let ear = if claim.queue { self.bell.listen(claim) } else { None };
-        let text = self.statements.contend(claim, ear.as_ref().map(|ear| &ear.clapper));
-        let row = self.decide(&mut lent, text).await?;
-        let (is_held, token): (i64, u64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-        let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
-        self.hand_over(lent, promoted(&row, 4)?).await;
-        if is_held != 0 {
-            return Ok(held(claim, token, since));
+        let mut ear = if claim.queue { self.bell.listen(claim) } else { None };
+        let (mut attempt, mut handed_over) = self.contend(&mut lent, claim, ear.as_ref(), since).await?;
+        let mut hung = None;
+        if claim.queue && ear.is_none() && matches!(attempt, Attempt::Busy(_)) {
+            // To hang the bell up is for those who have to wait. If it takes long, then in the background.
+            hung = self.bell.hang();
+            if let Some(done) = &mut hung
+                && tokio::time::timeout(claim.lease / 24, done).await.is_ok()
+            {
+                hung = None;
+                ear = self.bell.listen(claim);
+                let (again, promoted) = self.contend(&mut lent, claim, ear.as_ref(), since).await?;
+                (attempt, handed_over) = (again, promoted.or(handed_over));
+            }
         }
-        // Only the first in the queue looks whether the holder lives; the others keep their places.
+        match handed_over {
+            Some(promoted) => self.bell.ring(promoted, lent).await,
+            None => self.pool.give_back(lent),
+        }
+        if let Attempt::Busy(busy) = &mut attempt {
+            busy.wake = match (ear, hung) {
+                (Some(ear), _) => Some(Box::pin(ear.heard())),
+                // Once it hangs, or cannot, it is time to look again.
+                (None, Some(hung)) => Some(Box::pin(async move { hung.await.ok().and(None) })),
+                (None, None) => None,
+            };
+        }
+        Ok(attempt)
+    }
+
+    /// One look at a lock that was not free; and whom to tell that the lock is theirs.
+    async fn contend(
+        &self,
+        lent: &mut Lent,
+        claim: &Claim,
+        ear: Option<&Ear>,
+        since: Moment,
+    ) -> Result<(Attempt, Option<Promoted>), Failure> {
+        let row = self.decide(lent, self.statements.contend(claim, ear.map(|ear| &ear.clapper))).await?;
+        let promoted = promoted(&row, 4)?;
+        if row.try_get_unchecked::<i64, _>(0)? != 0 {
+            return Ok((held(claim, row.try_get_unchecked(1)?, since), promoted));
+        }
+        let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
         let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+        // Only the first in the queue looks whether the holder lives; the others keep their places.
         let recheck_within = match (claim.queue, in_front) {
             (false, _) => left,
             (true, 0) => left.min(claim.lease / 3),
             (true, _) => claim.lease / 3,
         };
-        let wake: Option<Wake> = match ear {
-            Some(ear) => Some(Box::pin(async move { ear.heard().await })),
-            // Whoever has to wait hangs the bell up; once it hangs, or cannot, it is time to look again.
-            None if claim.queue => {
-                self.bell.hang().map(|hung| -> Wake { Box::pin(async move { hung.await.ok().and(None) }) })
-            }
-            None => None,
-        };
-        Ok(Attempt::Busy(Busy::new(wake, recheck_within)))
+        Ok((Attempt::Busy(Busy::new(None, recheck_within)), promoted))
     }
 
     async fn try_renew(&self, claim: &Claim) -> Result<Renewal, Failure> {
@@ -147,7 +172,10 @@ impl Store {
         }
         let row = self.decide(&mut lent, self.statements.leave(claim)).await?;
         let was_there: i64 = row.try_get_unchecked(0)?;
-        self.hand_over(lent, promoted(&row, 1)?).await;
+        match promoted(&row, 1)? {
+            Some(promoted) => self.bell.ring(promoted, lent).await,
+            None => self.pool.give_back(lent),
+        }
         Ok(if was_there != 0 { Released::Released } else { Released::Absent })
     }
 
@@ -155,13 +183,6 @@ impl Store {
     async fn decide(&self, lent: &mut Lent, text: AssertSqlSafe<String>) -> Result<MySqlRow, Failure> {
         let mut rows = sqlx::raw_sql(text).fetch_all(&mut **lent).await?;
         Ok(rows.pop().ok_or_else(unexpected)?)
-    }
-
-    async fn hand_over(&self, lent: Lent, promoted: Option<Promoted>) {
-        match promoted {
-            Some(promoted) => self.bell.ring(promoted, lent).await,
-            None => self.pool.give_back(lent),
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{Attempt, Backend, ErrorKind, Released, Renewal};
 use lock_mysql::MysqlBackend;
-use support::{PATIENCE, Server, busy, claim, held, until, until_answered};
+use support::{PATIENCE, Server, armed, busy, claim, held, until, until_answered};
 use tokio::time::timeout;
 
 /// Holds, waits, hands over and releases, with two clients.
@@ -16,9 +16,9 @@ async fn works(holder: &impl Backend, waiter: &impl Backend, name: &str) {
     let (ours, theirs) = (claim(name), claim(name));
     let token = held(holder, &ours).await.token;
     assert!(matches!(holder.renew(&ours).await.unwrap(), Renewal::Kept(_)));
-    let told = busy(waiter, &theirs).await;
+    let wake = armed(waiter, &theirs).await;
     assert_eq!(holder.release(&ours).await.unwrap(), Released::Released);
-    timeout(PATIENCE, told.wake.expect("a wake")).await.expect("the wake");
+    timeout(Duration::from_secs(2), wake).await.expect("the wake");
     assert!(held(waiter, &theirs).await.token > token);
     assert_eq!(waiter.release(&theirs).await.unwrap(), Released::Released);
 }
@@ -54,7 +54,7 @@ async fn a_statement_limit_of_the_server_does_not_end_a_wait() {
     let (holder, waiter) = (server.backend().await, server.backend().await);
     let (ours, theirs) = (claim("a"), claim("a"));
     held(&holder, &ours).await;
-    let mut told = busy(&waiter, &theirs).await.wake.expect("a wake");
+    let mut told = armed(&waiter, &theirs).await;
     // It may ring in vain, as often as the server ends its sleep.
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(2500) {
@@ -112,12 +112,12 @@ async fn connections_that_the_server_closed_for_idleness_are_replaced() {
     let (holder, waiter) = (server.backend().await, server.backend().await);
     let (ours, theirs) = (claim("a"), claim("a"));
     held(&holder, &ours).await;
-    let told = busy(&waiter, &theirs).await;
+    let wake = armed(&waiter, &theirs).await;
     until("the idle connections' end", || server.connections() == 1).await;
     assert!(matches!(until_answered(|| holder.renew(&ours)).await, Renewal::Kept(_)));
     holder.release(&ours).await.unwrap();
     // The one that sleeps is not idle.
-    timeout(PATIENCE, told.wake.expect("a wake")).await.expect("the wake");
+    timeout(Duration::from_secs(2), wake).await.expect("the wake");
     assert!(matches!(until_answered(|| waiter.acquire(&theirs)).await, Attempt::Held(_)));
 }
 
@@ -127,19 +127,19 @@ async fn waiters_look_again_when_their_connection_is_killed_or_the_server_restar
     let (holder, waiter) = (server.backend().await, server.backend().await);
     let (ours, theirs) = (claim("a"), claim("a"));
     held(&holder, &ours).await;
-    let told = busy(&waiter, &theirs).await;
+    let wake = armed(&waiter, &theirs).await;
     let sleeping = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
-    until("the bell", || !server.sql(sleeping).is_empty()).await;
     server.sql(&format!("KILL {}", server.sql(sleeping)));
-    timeout(PATIENCE, told.wake.expect("a wake")).await.expect("the wake");
-    let told = busy(&waiter, &theirs).await;
+    timeout(PATIENCE, wake).await.expect("the wake");
+    let wake = armed(&waiter, &theirs).await;
     server.kill();
-    timeout(PATIENCE, told.wake.expect("a wake")).await.expect("the wake");
+    timeout(PATIENCE, wake).await.expect("the wake");
     server.restart();
     assert!(matches!(until_answered(|| holder.renew(&ours)).await, Renewal::Kept(_)));
-    let Attempt::Busy(told) = until_answered(|| waiter.acquire(&theirs)).await else { panic!("two hold") };
+    assert!(matches!(until_answered(|| waiter.acquire(&theirs)).await, Attempt::Busy(_)), "two hold");
+    let wake = armed(&waiter, &theirs).await;
     assert_eq!(until_answered(|| holder.release(&ours)).await, Released::Released);
-    timeout(PATIENCE, told.wake.expect("a wake")).await.expect("the wake");
+    timeout(Duration::from_secs(2), wake).await.expect("the wake");
     held(&waiter, &theirs).await;
 }
 
@@ -214,12 +214,8 @@ async fn a_waiter_that_is_another_user_finds_the_lock_by_itself() {
     let waiter = support::connect(&others).await.unwrap();
     let (ours, theirs) = (claim("a"), claim("a"));
     held(&holder, &ours).await;
-    let told = busy(&waiter, &theirs).await;
-    assert!(told.recheck_within <= theirs.lease / 3);
-    // A new bell is followed by a look at the rows, which is over by then.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let wake = armed(&waiter, &theirs).await;
     holder.release(&ours).await.unwrap();
-    let wake = told.wake.expect("a wake");
     assert!(timeout(Duration::from_millis(300), wake).await.is_err(), "who has woken it?");
     held(&waiter, &theirs).await;
 }
@@ -236,7 +232,7 @@ async fn waiting_costs_one_connection_and_only_while_it_lasts() {
     assert_eq!(before, 2, "one for each client");
     for number in 0..20 {
         let name = number.to_string();
-        waits.push(busy(&waiter, &claim(&name)).await);
+        waits.push(armed(&waiter, &claim(&name)).await);
     }
     let sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
     until("the bell", || server.sql(sleeping).trim() == "1").await;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner, Url};
+use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner, Url, Wake};
 use lock_mysql::{MysqlBackend, MysqlOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -198,6 +198,22 @@ pub async fn busy(backend: &impl Backend, claim: &Claim) -> Busy {
     match backend.acquire(claim).await.unwrap() {
         Attempt::Busy(busy) => busy,
         other => panic!("{other:?}"),
+    }
+}
+
+/// The wake of a claim that waits, once it has been silent for a while: a new bell may ring for nothing, and
+/// one that fell is not hung up again at once.
+pub async fn armed(backend: &impl Backend, claim: &Claim) -> Wake {
+    let since = Instant::now();
+    loop {
+        assert!(since.elapsed() < PATIENCE, "no bell");
+        let Some(mut wake) = busy(backend, claim).await.wake else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        if tokio::time::timeout(Duration::from_millis(300), &mut wake).await.is_err() {
+            return wake;
+        }
     }
 }
 
