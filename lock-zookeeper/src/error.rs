@@ -19,6 +19,7 @@ pub(crate) fn from_driver(error: &Refusal) -> Error {
             "zookeeper: the lock's node is ephemeral, so it is not one of polylock's"
         }
         Refusal::Unimplemented => "zookeeper: the server is older than 3.5",
+        Refusal::Timeout => "zookeeper: no answer before the claim's lease was over",
         other => return Error::new(kind, format!("zookeeper: {other}")),
     };
     Error::new(kind, text)

@@ -248,7 +248,9 @@ impl Session {
         let (beat, seen) = (self.pulse.beat(&self.client), self.list(place, node));
         let (since, seen) = tokio::try_join!(beat.proven(), seen)?;
         if matches!(seen, Seen::Own(..)) && self.claims.keep(place, since).is_none() {
-            return Err(Error::Timeout);
+            // It ran out meanwhile.
+            self.let_go(place).await?;
+            return Ok(Seen::Gone);
         }
         Ok(seen)
     }
