@@ -19,7 +19,7 @@ use crate::{
 /// for two more tries within the lease …
 const SILENCE: u32 = 5;
 /// … but a busy server may be silent for so long.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens sessions.
 #[derive(Debug)]
