@@ -1,6 +1,6 @@
 //! The shared suite against Oracle's MySQL, where `POLYLOCK_MYSQLD` names its `mysqld`.
 
-use std::{env, io, process::ExitCode};
+use std::{env, io, process::ExitCode, time::Duration};
 
 use async_trait::async_trait;
 use lock_conformance::{Fixture, Need, Server, servers::Mysql};
@@ -36,6 +36,11 @@ impl Fixture for OracleFixture {
 
     fn offers(&self) -> &'static [Need] {
         Mysql::OFFERS
+    }
+
+    /// It takes seconds to start again after a kill, which holders must outlive.
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(1500)
     }
 
     fn serve(&self) -> io::Result<Box<dyn Server>> {
