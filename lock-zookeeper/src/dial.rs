@@ -90,6 +90,15 @@ impl Dialer {
         if let Some(credentials) = &self.credentials {
             connector = connector.with_auth("digest", credentials.as_bytes());
         }
+        // A server that takes connections and answers nothing must not use up the time of the others.
+        let servers = self.servers.split(',').count();
+        let each = self.limit / u32::try_from(servers).unwrap_or(u32::MAX);
+        for _ in 1..servers {
+            if let Ok(connected) = tokio::time::timeout(each, connector.clone().connect(&self.servers)).await
+            {
+                return self.limited(async { connected }).await;
+            }
+        }
         self.limited(connector.connect(&self.servers)).await
     }
 

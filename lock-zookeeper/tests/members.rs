@@ -7,8 +7,10 @@ mod support;
 use std::time::Duration;
 
 use lock_core::{Attempt, Backend, Claim, Guard, Locks, Options, Owner, Release, Renewal};
-use support::{Ensemble, PATIENCE, busy, held_at_last, name};
+use lock_zookeeper::ZookeeperBackend;
+use support::{Ensemble, PATIENCE, busy, claim, held, held_at_last, name};
 use tokio::time::timeout;
+use zookeeper_client::Client;
 
 /// Longer than an election and a reconnection on a loaded machine take.
 fn options() -> Options {
@@ -80,6 +82,34 @@ async fn a_lock_outlives_a_frozen_leader() {
     let mut ensemble = Ensemble::start(3);
     let leader = ensemble.leader();
     survives(&mut ensemble, leader, true).await;
+}
+
+/// Such a server still answers reads, and would say that the claim's node is there; but its leader may have
+/// ended the session. Only a write counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_its_leader_renews_nothing() {
+    let ensemble = Ensemble::start(3);
+    let leader = ensemble.leader();
+    let (follower, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let backend = ZookeeperBackend::connect(ensemble.options_of(follower)).await.unwrap();
+    let reader = Client::connect(&ensemble.servers()[follower]).await.unwrap();
+    let claim = claim("a");
+    held(&backend, &claim).await;
+    assert!(matches!(backend.renew(&claim).await.unwrap(), Renewal::Kept(_)));
+    ensemble.pause(leader);
+    ensemble.pause(other);
+
+    // No earlier write is recent enough for it.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let renewed = timeout(Duration::from_millis(700), backend.renew(&claim)).await;
+    let node = timeout(Duration::from_millis(700), reader.list_children("/locks/a")).await;
+    ensemble.resume(leader);
+    ensemble.resume(other);
+    assert!(!matches!(renewed, Ok(Ok(_))), "{renewed:?} without the leader's word");
+    assert_eq!(node.expect("an answer to a read").unwrap().len(), 1);
+
+    let renewed = async { while backend.renew(&claim).await.is_err() {} };
+    timeout(PATIENCE, renewed).await.unwrap();
 }
 
 /// Tokens grow from leader to leader; a claim that the dead leader granted is still known by its owner.

@@ -68,11 +68,12 @@ impl Ensemble {
     }
 
     pub fn options(&self) -> ZookeeperOptions {
-        ZookeeperOptions::new(self.servers())
-            .root("/locks")
-            .unwrap()
-            .tick(TICK)
-            .connect_timeout(Duration::from_secs(5))
+        options(self.servers())
+    }
+
+    /// For one member only.
+    pub fn options_of(&self, member: usize) -> ZookeeperOptions {
+        options([self.servers()[member].clone()])
     }
 
     pub async fn backend(&self) -> ZookeeperBackend {
@@ -217,6 +218,11 @@ fn configuration(folder: &Path, port: u16, peers: &str) -> String {
          initLimit=200\nsyncLimit=40\nmaxSessionTimeout=600000\n{peers}",
         folder.display()
     )
+}
+
+fn options(servers: impl IntoIterator<Item = String>) -> ZookeeperOptions {
+    let options = ZookeeperOptions::new(servers).root("/locks").unwrap();
+    options.tick(TICK).connect_timeout(Duration::from_secs(5))
 }
 
 pub fn name(name: &str) -> Name {
