@@ -83,14 +83,14 @@ impl Verbs {
         let lease_over = begin + claim.lease;
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut unknown = false;
+        // Whoever waits for the reply waits no longer than one verb limit in all.
+        let bounded = |length: Duration, replies: bool| match replies {
+            true => length.min(patience.saturating_since(self.clock.now())),
+            false => length,
+        };
         loop {
-            // Whoever waits for the reply waits no longer than one verb limit in all.
-            let left = if reply.is_some() {
-                patience.saturating_since(self.clock.now())
-            } else {
-                self.terms.verb_limit
-            };
-            let error = match self.release_within(left, claim).await {
+            let limit = bounded(self.terms.verb_limit, reply.is_some());
+            let error = match self.release_within(limit, claim).await {
                 Ok(released) => {
                     if let Some(reply) = reply {
                         // After an unknown outcome, `Absent` is what our own earlier request left.
@@ -115,9 +115,7 @@ impl Verbs {
             if hopeless {
                 return false;
             }
-            let pause = backoff.pause();
-            let left = if reply.is_some() { patience.saturating_since(self.clock.now()) } else { pause };
-            self.pause(pause.min(left)).await;
+            self.pause(bounded(backoff.pause(), reply.is_some())).await;
         }
     }
 

@@ -114,6 +114,15 @@ impl Script {
         always.map_or(Injection::Pass, |(_, injection)| *injection)
     }
 
+    /// Lets a call of the verb meet what is planned for it.
+    async fn play<T: Send>(&self, verb: Verb, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let injection = self.begin(verb);
+        self.before(injection).await?;
+        let answer = call.await;
+        self.after(injection).await?;
+        answer
+    }
+
     async fn before(&self, injection: Injection) -> Result<()> {
         match injection {
             Injection::Refuse => Err(Error::new(ErrorKind::Unavailable, "injected: the request was lost")),
@@ -151,26 +160,14 @@ impl<B: Backend> Backend for Faulty<B> {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
-        let injection = self.script.begin(Verb::Acquire);
-        self.script.before(injection).await?;
-        let answer = self.backend.acquire(claim).await;
-        self.script.after(injection).await?;
-        answer
+        self.script.play(Verb::Acquire, self.backend.acquire(claim)).await
     }
 
     async fn renew(&self, claim: &Claim) -> Result<Renewal> {
-        let injection = self.script.begin(Verb::Renew);
-        self.script.before(injection).await?;
-        let answer = self.backend.renew(claim).await;
-        self.script.after(injection).await?;
-        answer
+        self.script.play(Verb::Renew, self.backend.renew(claim)).await
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released> {
-        let injection = self.script.begin(Verb::Release);
-        self.script.before(injection).await?;
-        let answer = self.backend.release(claim).await;
-        self.script.after(injection).await?;
-        answer
+        self.script.play(Verb::Release, self.backend.release(claim)).await
     }
 }
