@@ -2,10 +2,16 @@
 
 mod clock;
 mod directory;
+mod etcd;
+mod mysql;
 mod redis;
 mod resp;
 mod scratch;
+mod zookeeper;
 
 pub use directory::Directory;
+pub use etcd::Etcd;
+pub use mysql::Mysql;
 pub use redis::Redis;
 pub(crate) use scratch::scratch;
+pub use zookeeper::ZooKeeper;
