@@ -1,8 +1,22 @@
 //! What Linux tells of other processes; elsewhere nothing is known.
+//!
+//! The leader of a group or session may live outside of our process namespace (a container that was entered
+//! from without). Its number reads 0 here, which is no [`Pid`]: rustix's calls panic on it, so nix asks.
 
 use std::fs;
 
+use nix::unistd;
 use rustix::process::Pid;
+
+/// `None`: its leader is in another namespace.
+pub(super) fn own_group() -> Option<Pid> {
+    Pid::from_raw(unistd::getpgrp().as_raw())
+}
+
+/// `None`: its leader is in another namespace.
+pub(super) fn own_session() -> Option<Pid> {
+    Pid::from_raw(unistd::getsid(None).ok()?.as_raw())
+}
 
 /// A line of `/proc/PID/stat`, as far as it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +59,20 @@ pub(super) fn has_followers(group: Pid) -> Option<bool> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use rustix::process::{getpgrp, getpid, getppid, getsid};
+    use rustix::process::{getpid, getppid};
 
     use super::*;
 
     #[test]
     fn the_system_tells_of_this_process_what_it_knows_itself() {
-        let expected =
-            Stat { alive: true, parent: getppid(), group: Some(getpgrp()), session: getsid(None).ok() };
+        let expected = Stat { alive: true, parent: getppid(), group: own_group(), session: own_session() };
         assert_eq!(Stat::of(getpid()), Some(expected));
         assert!(Stat::parse("7 (a) Z 1 (b)) Z 1 2 3 0").is_some_and(|stat| !stat.alive));
+    }
+
+    #[test]
+    fn a_leader_in_another_namespace_is_nobody_here() {
+        let outside = Stat { alive: true, parent: None, group: None, session: None };
+        assert_eq!(Stat::parse("7 (a) S 0 0 0 0"), Some(outside));
     }
 }
