@@ -36,7 +36,8 @@ impl Stat {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.rsplit_once(')')?.1.split_whitespace();
         let alive = !matches!(fields.next()?, "Z" | "X");
-        let mut pid = || fields.next()?.parse().ok().map(Pid::from_raw);
+        // All three are -1 while the process is just being reaped.
+        let mut pid = || fields.next()?.parse().ok().map(|raw: i32| Pid::from_raw(raw.max(0)));
         Some(Self { alive, parent: pid()?, group: pid()?, session: pid()? })
     }
 }
@@ -74,5 +75,11 @@ mod tests {
     fn a_leader_in_another_namespace_is_nobody_here() {
         let outside = Stat { alive: true, parent: None, group: None, session: None };
         assert_eq!(Stat::parse("7 (a) S 0 0 0 0"), Some(outside));
+    }
+
+    #[test]
+    fn a_process_that_is_being_reaped_belongs_to_nobody() {
+        let reaped = Stat { alive: false, parent: None, group: None, session: None };
+        assert_eq!(Stat::parse("7 (a) X -1 -1 -1 0"), Some(reaped));
     }
 }
