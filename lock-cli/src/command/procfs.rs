@@ -1,8 +1,22 @@
 //! What Linux tells of other processes; elsewhere nothing is known.
+//!
+//! The leader of a group or session may live outside of our process namespace (a container that was entered
+//! from without). Its number reads 0 here, which is no [`Pid`]: rustix's calls panic on it, so nix asks.
 
 use std::fs;
 
+use nix::unistd;
 use rustix::process::Pid;
+
+/// `None`: its leader is in another namespace.
+pub(super) fn own_group() -> Option<Pid> {
+    Pid::from_raw(unistd::getpgrp().as_raw())
+}
+
+/// `None`: its leader is in another namespace.
+pub(super) fn own_session() -> Option<Pid> {
+    Pid::from_raw(unistd::getsid(None).ok()?.as_raw())
+}
 
 /// A line of `/proc/PID/stat`, as far as it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +36,8 @@ impl Stat {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.rsplit_once(')')?.1.split_whitespace();
         let alive = !matches!(fields.next()?, "Z" | "X");
-        let mut pid = || fields.next()?.parse().ok().map(Pid::from_raw);
+        // All three are -1 while the process is just being reaped.
+        let mut pid = || fields.next()?.parse().ok().map(|raw: i32| Pid::from_raw(raw.max(0)));
         Some(Self { alive, parent: pid()?, group: pid()?, session: pid()? })
     }
 }
@@ -45,15 +60,26 @@ pub(super) fn has_followers(group: Pid) -> Option<bool> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use rustix::process::{getpgrp, getpid, getppid, getsid};
+    use rustix::process::{getpid, getppid};
 
     use super::*;
 
     #[test]
     fn the_system_tells_of_this_process_what_it_knows_itself() {
-        let expected =
-            Stat { alive: true, parent: getppid(), group: Some(getpgrp()), session: getsid(None).ok() };
+        let expected = Stat { alive: true, parent: getppid(), group: own_group(), session: own_session() };
         assert_eq!(Stat::of(getpid()), Some(expected));
         assert!(Stat::parse("7 (a) Z 1 (b)) Z 1 2 3 0").is_some_and(|stat| !stat.alive));
+    }
+
+    #[test]
+    fn a_leader_in_another_namespace_is_nobody_here() {
+        let outside = Stat { alive: true, parent: None, group: None, session: None };
+        assert_eq!(Stat::parse("7 (a) S 0 0 0 0"), Some(outside));
+    }
+
+    #[test]
+    fn a_process_that_is_being_reaped_belongs_to_nobody() {
+        let reaped = Stat { alive: false, parent: None, group: None, session: None };
+        assert_eq!(Stat::parse("7 (a) X -1 -1 -1 0"), Some(reaped));
     }
 }

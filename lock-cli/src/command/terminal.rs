@@ -12,11 +12,11 @@ use std::{
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::{
-    process::{Pid, Signal, getpgrp, getppid, getsid, kill_current_process_group},
+    process::{Pid, Signal, getppid, kill_current_process_group},
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
-use super::procfs::Stat;
+use super::procfs::{self, Stat};
 
 /// The controlling terminal, if there is one.
 #[derive(Debug)]
@@ -79,8 +79,9 @@ impl Terminal {
     pub(crate) fn take_back(&mut self) {
         if let Some(device) = &self.device
             && self.lent
+            && let Some(own) = procfs::own_group()
         {
-            let _ = set_foreground(device, getpgrp());
+            let _ = set_foreground(device, own);
         }
         self.lent = false;
     }
@@ -88,8 +89,8 @@ impl Terminal {
     /// Lends it if it is ours to lend: not if we run in the background. A shell that gives it to us late,
     /// after we have lent it, makes it ours again.
     fn lend(&mut self, group: Pid) -> bool {
-        let Some(device) = &self.device else { return false };
-        let lent = tcgetpgrp(device) == Ok(getpgrp()) && set_foreground(device, group).is_ok();
+        let (Some(device), Some(own)) = (&self.device, procfs::own_group()) else { return false };
+        let lent = tcgetpgrp(device) == Ok(own) && set_foreground(device, group).is_ok();
         self.lent |= lent;
         lent
     }
@@ -114,13 +115,13 @@ fn set_foreground(device: &File, group: Pid) -> io::Result<()> {
 /// Whether there is somebody to continue our process group when it is stopped: a shell with job control,
 /// which is in our session but not in our group.
 fn is_controlled() -> bool {
-    let (group, Ok(session)) = (getpgrp(), getsid(None)) else { return false };
+    let (group, session) = (procfs::own_group(), procfs::own_session());
     let mut ancestor = getppid();
     while let Some(stat) = ancestor.and_then(Stat::of) {
-        if stat.session != Some(session) {
+        if stat.session != session {
             return false;
         }
-        if stat.group != Some(group) {
+        if stat.group != group {
             return true;
         }
         ancestor = stat.parent;

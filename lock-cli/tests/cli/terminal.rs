@@ -45,9 +45,12 @@ fn a_command_at_a_terminal_is_in_its_foreground_from_the_start() {
 #[test]
 fn control_c_ends_command_and_leaves_the_shell() {
     let mut shell = Shell::start();
-    shell.types("polylock run n -- sh -c 'echo run''ning; sleep 30; echo not reached'\n");
+    // Without `exec`, sh is now and then just starting the child, and takes its end for a plain one.
+    shell.types("polylock run n -- sh -c 'echo run''ning; exec sleep 30'\n");
     shell.shows("running\r\n");
     shell.types("\x03");
+    // What is typed before may be thrown away with the signal.
+    shell.prompts();
     shell.types("echo code:$?\n");
     shell.shows("code:130");
 }
@@ -203,8 +206,17 @@ impl Shell {
 
     /// Waits until the text is shown.
     fn shows(&mut self, what: &str) {
+        self.waits_for(what, |screen| screen.contains(what));
+    }
+
+    /// Waits until bash asks for the next command.
+    fn prompts(&mut self) {
+        self.waits_for("a prompt", |screen| screen.ends_with("$ "));
+    }
+
+    fn waits_for(&mut self, what: &str, shown: impl Fn(&str) -> bool) {
         let start = std::time::Instant::now();
-        while !self.screen().contains(what) {
+        while !shown(&self.screen()) {
             assert!(
                 start.elapsed() < crate::support::PATIENCE,
                 "{what:?} is not shown in\n{}",
