@@ -1,6 +1,9 @@
 //! How fast a lock passes on: sixteen waiters in four processes on one name, each of which holds it for no
 //! time at all. The server's data is in memory.
 //!
+//! Beside it what the server gives the bare driver: pairs of a leased put and its delete, one after the
+//! other. A hand-over needs as much, but for what it does at the same time.
+//!
 //! `cargo bench -p lock-etcd --bench handover`
 
 use std::{
@@ -11,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use etcd_client::{Client, PutOptions};
 use lock_core::Locks;
 use lock_etcd::{EtcdBackend, EtcdOptions};
 use tempfile::TempDir;
@@ -31,6 +35,7 @@ fn main() -> Result<(), Failure> {
     }
     let server = Server::start()?;
     runtime.block_on(connected(&server.address)).map(drop)?;
+    let pairs = runtime.block_on(bare(&server.address))?;
     let children = (0..PROCESSES)
         .map(|_| {
             Command::new(env::current_exe()?).env(SERVER, &server.address).stdout(Stdio::piped()).spawn()
@@ -41,7 +46,22 @@ fn main() -> Result<(), Failure> {
         let told = String::from_utf8(child.wait_with_output()?.stdout)?;
         shares.extend(told.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?);
     }
-    report(&shares)
+    report(&shares, pairs)
+}
+
+/// How many pairs of put and delete a second the bare driver does, each of a new key.
+async fn bare(address: &str) -> Result<f64, Failure> {
+    let mut client = Client::connect([address], None).await?;
+    let lease = client.lease_grant(60, None).await?.id();
+    let (begin, mut pairs) = (Instant::now(), 0_u32);
+    while begin.elapsed() < WARM_UP {
+        let key = format!("bare/{pairs}");
+        client.put(&*key, "", Some(PutOptions::new().with_lease(lease))).await?;
+        client.delete(&*key, None).await?;
+        pairs += 1;
+    }
+    client.lease_revoke(lease).await?;
+    Ok(f64::from(pairs) / begin.elapsed().as_secs_f64())
 }
 
 /// One process: its tasks take the lock in turn, as often as they can.
@@ -81,10 +101,11 @@ async fn connected(address: &str) -> Result<EtcdBackend, Failure> {
 }
 
 #[allow(clippy::print_stdout)] // The report is what the program is for.
-fn report(shares: &[u64]) -> Result<(), Failure> {
+fn report(shares: &[u64], pairs: f64) -> Result<(), Failure> {
     let (most, least) = (shares.iter().max().ok_or("no shares")?, shares.iter().min().ok_or("no shares")?);
     let rate = shares.iter().sum::<u64>() as f64 / MEASURED.as_secs_f64();
     println!("{} waiters in {PROCESSES} processes: {rate:.0} hand-overs a second", shares.len());
+    println!("bare pairs of put and delete: {pairs:.0} a second; hand-overs are {:.2} of it", rate / pairs);
     println!("shares {least}..{most}, largest to smallest {:.2}", *most as f64 / *least as f64);
     Ok(())
 }

@@ -17,7 +17,8 @@ use crate::{
     lease::Lease,
     pool::Pool,
     queue::{self, Entered},
-    watch::{Ear, Watches, deleted},
+    view::Place,
+    watch::{Ear, Watches},
 };
 
 /// Locks on one etcd cluster.
@@ -88,11 +89,11 @@ impl Backend for EtcdBackend {
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let keys = self.prefix.keys(claim);
-        // An ear from before the look hears every deletion that the look did not see.
+        // An ear from before the claim was made hears all that was in front of it.
         let mut ear = if claim.queue { self.watches.ear(&keys.queue) } else { None };
-        let mut found = self.find(claim, &keys).await?;
+        let mut is_repeated = self.claims.of(claim).is_some();
         loop {
-            found = match found {
+            match self.find(claim, &keys, ear.as_ref(), is_repeated).await? {
                 Found::First(entry) => return Ok(Attempt::Held(grant(entry)?)),
                 Found::Taken(holder) => {
                     let recheck = holder.unwrap_or(claim.lease);
@@ -100,17 +101,17 @@ impl Backend for EtcdBackend {
                 }
                 Found::Behind(entry, _) if !claim.queue => {
                     self.leave(claim, &keys).await?;
-                    Found::Taken(Some(entry.lease.length()))
+                    return Ok(Attempt::Busy(Busy::new(None, entry.lease.length())));
                 }
-                Found::Behind(entry, ahead) => {
+                Found::Behind(entry, created) => {
                     if let Some(ear) = ear {
-                        return Ok(busy(Some(wake(ear, keys, ahead)), entry.lease));
+                        return Ok(busy(Some(wake(ear, keys, created)), entry.lease));
                     }
                     ear = self.watch(&keys).await?;
                     if ear.is_none() {
                         return Ok(busy(None, entry.lease));
                     }
-                    self.find(claim, &keys).await?
+                    is_repeated = false;
                 }
             }
         }
@@ -157,21 +158,30 @@ impl Backend for EtcdBackend {
 enum Found {
     /// In front.
     First(Entry),
-    /// In the queue, behind this key.
-    Behind(Entry, Vec<u8>),
+    /// In the queue since this revision, behind another.
+    Behind(Entry, i64),
     /// Nowhere: the lock is taken, by a lease of this length if it is known.
     Taken(Option<Duration>),
 }
 
 impl EtcdBackend {
-    /// Looks where the claim stands, and makes it if it is nowhere.
-    async fn find(&self, claim: &Claim, keys: &Keys) -> Result<Found, Failure> {
+    /// Finds where the claim stands, and makes it if it is nowhere.
+    async fn find(
+        &self,
+        claim: &Claim,
+        keys: &Keys,
+        ear: Option<&Ear>,
+        is_repeated: bool,
+    ) -> Result<Found, Failure> {
         loop {
             let found = match self.claims.of(claim) {
-                Some(Entry { created: Some(created), lease, .. }) => {
-                    self.look(claim, keys, created, lease).await?
+                Some(entry @ Entry { created: Some(created), .. }) => {
+                    match ear.filter(|_| !entry.is_held) {
+                        Some(ear) => self.follow(claim, keys, created, entry, ear.clone(), is_repeated).await?,
+                        None => self.look(claim, keys, created, entry.lease).await?,
+                    }
                 }
-                _ => self.enter(claim, keys).await?,
+                _ => self.enter(claim, keys, ear.is_some()).await?,
             };
             if let Some(found) = found {
                 return Ok(found);
@@ -180,22 +190,22 @@ impl EtcdBackend {
     }
 
     /// Makes the claim, with a lease of its own. `None`: look again.
-    async fn enter(&self, claim: &Claim, keys: &Keys) -> Result<Option<Found>, Failure> {
+    async fn enter(&self, claim: &Claim, keys: &Keys, is_watched: bool) -> Result<Option<Found>, Failure> {
         let entry = match self.claims.of(claim) {
             // The answer to an earlier attempt never came. The same request again does no harm.
             Some(entry) => match self.cluster.keep_alive(entry.lease).await? {
-                Some(lease) => Entry { lease, created: None, in_doubt: true },
+                Some(lease) => Entry { in_doubt: true, ..Entry::new(lease) },
                 None => return self.forgotten(claim),
             },
-            None => Entry { lease: self.pool.take(claim.lease).await?, created: None, in_doubt: false },
+            None => Entry::new(self.pool.take(claim.lease).await?),
         };
         // From here on a release finds it, whatever becomes of this future.
         self.claims.remember(claim, entry);
         let value = queue::value(entry.lease, &claim.label);
-        let request = if claim.queue {
-            queue::join(keys, value, entry.lease)
-        } else {
-            queue::take(keys, value, entry.lease)
+        let request = match (claim.queue, is_watched) {
+            (true, true) => queue::join_unseen(keys, value, entry.lease),
+            (true, false) => queue::join(keys, value, entry.lease),
+            (false, _) => queue::take(keys, value, entry.lease),
         };
         let answer = match self.cluster.txn(request).await {
             Ok(answer) => queue::entered(keys, &answer)?,
@@ -207,18 +217,20 @@ impl EtcdBackend {
                 return Err(failure);
             }
         };
-        let made = |created| Entry { created: Some(created), ..entry };
+        let made = |created| {
+            let entry = Entry { created: Some(created), ..entry };
+            self.claims.remember(claim, entry);
+            entry
+        };
         match answer {
-            Entered::First(created) => {
-                self.claims.remember(claim, made(created));
-                Ok(Some(Found::First(made(created))))
+            Entered::Made(created) if claim.queue => {
+                made(created);
+                Ok(None)
             }
-            Entered::Behind { created, ahead } => {
-                self.claims.remember(claim, made(created));
-                Ok(Some(Found::Behind(made(created), ahead)))
-            }
+            Entered::Made(created) | Entered::First(created) => Ok(Some(self.first(claim, made(created)))),
+            Entered::Behind(created) => Ok(Some(Found::Behind(made(created), created))),
             Entered::Was(own) if own.lease() == entry.lease.id => {
-                self.claims.remember(claim, made(own.create_revision()));
+                made(own.create_revision());
                 Ok(None)
             }
             Entered::Was(own) => {
@@ -243,6 +255,7 @@ impl EtcdBackend {
         created: i64,
         lease: Lease,
     ) -> Result<Option<Found>, Failure> {
+        let placed = Moment::now();
         let (kept, place) = try_join!(
             async { if lease.is_fresh() { Ok(Some(lease)) } else { self.cluster.keep_alive(lease).await } },
             self.cluster.get(&keys.queue, queue::place(created)),
@@ -253,12 +266,62 @@ impl EtcdBackend {
             return Err(error::foreign(&keys.own));
         }
         let Some(entry) = self.claims.of(claim) else { return Ok(None) };
-        let entry = Entry { lease, ..entry };
+        let entry = Entry { lease, placed, ..entry };
         self.claims.remember(claim, entry);
         Ok(Some(match place.kvs().get(1) {
-            None => Found::First(entry),
-            Some(ahead) => Found::Behind(entry, ahead.key().to_vec()),
+            None => self.first(claim, entry),
+            Some(_ahead) => Found::Behind(entry, created),
         }))
+    }
+
+    /// Finds the place of a claim that waits from what the watch has told, and keeps it for a further lease
+    /// when it is asked for again. `None`: it is not there any more.
+    async fn follow(
+        &self,
+        claim: &Claim,
+        keys: &Keys,
+        created: i64,
+        entry: Entry,
+        mut ear: Ear,
+        is_repeated: bool,
+    ) -> Result<Option<Found>, Failure> {
+        let member = self.cluster.member().await?;
+        let trial = self.cluster.trial(member.turn);
+        if ear.wait_for(|view| view.place(&keys.own, created) != Place::Unseen).await.is_err() {
+            // The watch has ended.
+            return self.look(claim, keys, created, entry.lease).await;
+        }
+        trial.answered();
+        let place = || ear.borrow().place(&keys.own, created);
+        let is_kept = match place() {
+            Place::First => entry.lease.is_usable(),
+            _ if !is_repeated => true,
+            Place::Behind if entry.placed_for() > entry.lease.length() => {
+                // Should the watch ever have missed something, nobody waits for longer than this.
+                let found = self.look(claim, keys, created, entry.lease).await?;
+                if matches!(found, Some(Found::First(_))) && place() == Place::Behind {
+                    tracing::debug!("a watch is late");
+                    self.cluster.trial(member.turn).failed();
+                }
+                return Ok(found);
+            }
+            _ => false,
+        };
+        let lease = if is_kept { Some(entry.lease) } else { self.cluster.keep_alive(entry.lease).await? };
+        let Some(lease) = lease else { return self.forgotten(claim) };
+        let entry = Entry { lease, ..entry };
+        self.claims.remember(claim, entry);
+        match place() {
+            Place::First => Ok(Some(self.first(claim, entry))),
+            Place::Behind => Ok(Some(Found::Behind(entry, created))),
+            Place::Unseen | Place::Gone => self.forgotten(claim),
+        }
+    }
+
+    fn first(&self, claim: &Claim, entry: Entry) -> Found {
+        let entry = Entry { is_held: true, ..entry };
+        self.claims.remember(claim, entry);
+        Found::First(entry)
     }
 
     /// Takes up a claim that another process made, or this one and forgot: its key says which lease it has.
@@ -272,7 +335,7 @@ impl EtcdBackend {
         let (Some(lease), Some(granted)) = told else { return Ok(None) };
         let lease = Lease { asked: granted, granted, ..lease };
         // What was asked for it elsewhere is not known.
-        let entry = Entry { lease, created: Some(own.create_revision()), in_doubt: true };
+        let entry = Entry { created: Some(own.create_revision()), in_doubt: true, ..Entry::new(lease) };
         self.claims.remember(claim, entry);
         Ok(Some(entry))
     }
@@ -356,10 +419,11 @@ fn busy(wake: Option<Wake>, lease: Lease) -> Attempt {
     Attempt::Busy(Busy::new(wake, lease.length() / 3))
 }
 
-/// Wakes when the key in front is gone, or the claim's own: then it has to be made again.
-fn wake(ear: Ear, keys: Keys, ahead: Vec<u8>) -> Wake {
+/// Wakes when no other key is in front any more, or when the claim's own is gone: then it has to be made
+/// again. And when the watch has ended.
+fn wake(mut ear: Ear, keys: Keys, created: i64) -> Wake {
     Box::pin(async move {
-        deleted(ear, [keys.own.as_bytes(), &ahead]).await;
+        let _ = ear.wait_for(|view| view.place(&keys.own, created) != Place::Behind).await;
         None
     })
 }

@@ -1,9 +1,10 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use lock_core::{Claim, Name, Owner};
+use lock_core::{Claim, Moment, Name, Owner};
 
 use crate::lease::Lease;
 
@@ -27,6 +28,22 @@ pub(crate) struct Entry {
     /// Whether a request to make the key was given up: it may yet arrive, as long as its lease lives. Such
     /// a lease is revoked in the end, and never serves another claim.
     pub(crate) in_doubt: bool,
+    /// When the server was last asked for its place.
+    pub(crate) placed: Moment,
+    /// Whether it was granted the lock.
+    pub(crate) is_held: bool,
+}
+
+impl Entry {
+    /// A claim that will have this lease.
+    pub(crate) fn new(lease: Lease) -> Self {
+        Self { lease, created: None, in_doubt: false, placed: Moment::now(), is_held: false }
+    }
+
+    /// How long ago the server was asked for its place.
+    pub(crate) fn placed_for(&self) -> Duration {
+        Moment::now().saturating_since(self.placed)
+    }
 }
 
 /// From this many entries on those are dropped that nobody released and whose lease is over.

@@ -32,6 +32,11 @@ impl Lease {
         self.age() < self.length() / 10
     }
 
+    /// Whether enough of it is left to begin with.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.age() <= self.length() / 2
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.age() >= self.length()
     }

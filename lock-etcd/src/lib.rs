@@ -11,6 +11,7 @@ mod keys;
 mod lease;
 mod pool;
 mod queue;
+mod view;
 mod watch;
 
 use std::time::Duration;

@@ -75,7 +75,7 @@ impl Pool {
 
     /// Takes a lease back that has no key, and that no request under way could give one.
     pub(crate) fn put(&self, lease: Lease) {
-        let can_be_kept = lease.length() <= LONGEST && lease.age() <= lease.length() / 2;
+        let can_be_kept = lease.length() <= LONGEST && lease.is_usable();
         if !can_be_kept || !self.shelf.put(lease) {
             self.revoke(lease);
         }
@@ -113,9 +113,7 @@ impl Shelf {
     /// The one that was used last: the others run out sooner, and may be left to.
     fn take(&self, asked: i64) -> Option<Lease> {
         let mut idle = self.lock();
-        let index = idle
-            .iter()
-            .rposition(|idle| idle.lease.asked == asked && idle.lease.age() <= idle.lease.length() / 2)?;
+        let index = idle.iter().rposition(|idle| idle.lease.asked == asked && idle.lease.is_usable())?;
         Some(idle.remove(index).lease)
     }
 

@@ -15,10 +15,12 @@ use crate::{
 
 /// What came of an attempt to make a claim's key.
 pub(crate) enum Entered {
+    /// It was made by this revision; whether others are in front of it was not asked.
+    Made(i64),
     /// It was made by this revision, and is the oldest.
     First(i64),
-    /// It was made, and this key is in front of it.
-    Behind { created: i64, ahead: Vec<u8> },
+    /// It was made by this revision, and another one is older.
+    Behind(i64),
     /// It was there already.
     Was(KeyValue),
     /// It was not made, since the lock is taken; its holder's lease is so long, if it says so.
@@ -30,6 +32,15 @@ pub(crate) fn join(keys: &Keys, value: String, lease: Lease) -> Txn {
     Txn::new()
         .when([Compare::create_revision(&*keys.own, CompareOp::Equal, 0)])
         .and_then([put(keys, value, lease), TxnOp::get(&*keys.queue, Some(newest()))])
+        .or_else([TxnOp::get(&*keys.own, None)])
+}
+
+/// Joins the queue, unless the claim is in it; without a look at the others, which costs the server more the
+/// more keys have come and gone.
+pub(crate) fn join_unseen(keys: &Keys, value: String, lease: Lease) -> Txn {
+    Txn::new()
+        .when([Compare::create_revision(&*keys.own, CompareOp::Equal, 0)])
+        .and_then([put(keys, value, lease)])
         .or_else([TxnOp::get(&*keys.own, None)])
 }
 
@@ -47,15 +58,15 @@ pub(crate) fn value(lease: Lease, label: &str) -> String {
     format!("{} {label}", lease.granted)
 }
 
-/// Reads the answer to either.
+/// Reads the answer to any of them.
 pub(crate) fn entered(keys: &Keys, answer: &TxnResponse) -> Result<Entered, Failure> {
     let revision = answer.header().ok_or_else(error::unexpected)?.revision();
     let parts = answer.op_responses();
     match (answer.succeeded(), parts.as_slice()) {
-        (true, [TxnOpResponse::Put(_)]) => Ok(Entered::First(revision)),
+        (true, [TxnOpResponse::Put(_)]) => Ok(Entered::Made(revision)),
         (true, [TxnOpResponse::Put(_), TxnOpResponse::Get(newest)]) => match newest.kvs() {
             [_own] => Ok(Entered::First(revision)),
-            [_own, ahead] => Ok(Entered::Behind { created: revision, ahead: ahead.key().to_vec() }),
+            [_own, _ahead] => Ok(Entered::Behind(revision)),
             _ => Err(error::unexpected()),
         },
         (false, [TxnOpResponse::Get(own), others @ ..]) => match (own.kvs(), others) {
@@ -73,6 +84,11 @@ pub(crate) fn entered(keys: &Keys, answer: &TxnResponse) -> Result<Entered, Fail
 /// Reads a claim's own key and the one in front of it, and no more.
 pub(crate) fn place(created: i64) -> GetOptions {
     newest().with_max_create_revision(created).with_keys_only()
+}
+
+/// Reads all keys of a queue.
+pub(crate) fn everybody() -> GetOptions {
+    GetOptions::new().with_prefix().with_keys_only()
 }
 
 /// Reads the key that holds.

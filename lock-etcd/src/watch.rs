@@ -4,33 +4,30 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{
-    EventType, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
-};
+use etcd_client::{Event, GetResponse, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream};
 use tokio::{
     runtime::Handle,
-    sync::{broadcast, mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
     time::{Instant, MissedTickBehavior},
 };
 
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, error::Failure, queue, view::View};
 
 /// A queue that nobody listens to stays watched for one to two of these: a name that is handed from one
 /// waiter to the next is not watched anew each time.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long a server that refused a watch is not asked for another: waiters poll meanwhile.
 const REFUSED: Duration = Duration::from_secs(10);
-/// How many deleted keys an ear remembers; one that misses some wakes, and looks.
-const MEMORY: usize = 64;
 
-/// Hears every key of one queue that is deleted, or the end of the watch.
-pub(crate) type Ear = broadcast::Receiver<Arc<[u8]>>;
+/// Hears of every change in one queue, and of the end of its watch.
+pub(crate) type Ear = watch::Receiver<View>;
 
 /// One watch for each queue that somebody waits in, all on one stream.
 ///
 /// A watch is created without a start revision: one that names a revision that others may have passed
 /// waits for a loop of the server's that runs ten times a second. It is kept as long as somebody waits in
-/// the queue, and who hears of a key decides whether it matters; so a hand-over needs no new watch.
+/// the queue, and tells of all keys in it; so a hand-over needs no new watch, and no look.
 pub(crate) struct Watches {
     bells: Bells,
     asks: mpsc::UnboundedSender<Ask>,
@@ -56,7 +53,7 @@ impl Watches {
         self.bells.ear(queue)
     }
 
-    /// An ear at a queue that the server says it watches; `None` if it does not.
+    /// An ear at a queue that the server says it watches, and whose keys are known; `None` if it does not.
     pub(crate) async fn subscribe(&self, queue: &str) -> Option<Ear> {
         let (answer, ear) = oneshot::channel();
         self.asks.send(Ask { queue: queue.to_owned(), answer }).ok()?;
@@ -70,7 +67,7 @@ struct Bells(Arc<Mutex<HashMap<String, Bell>>>);
 
 struct Bell {
     id: i64,
-    rope: broadcast::Sender<Arc<[u8]>>,
+    rope: watch::Sender<View>,
     was_idle: bool,
 }
 
@@ -79,27 +76,24 @@ impl Bells {
         self.with(|bells| bells.get(queue).map(|bell| bell.rope.subscribe()))
     }
 
-    fn hang(&self, queue: String, id: i64) -> Ear {
-        let (rope, ear) = broadcast::channel(MEMORY);
+    fn hang(&self, queue: String, id: i64, view: View) -> Ear {
+        let (rope, ear) = watch::channel(view);
         self.with(|bells| bells.insert(queue, Bell { id, rope, was_idle: false }));
         ear
     }
 
-    /// Tells those who wait in its queue that a key was deleted.
-    fn ring(&self, deleted: &[u8]) {
-        let Some(slash) = deleted.iter().rposition(|&byte| byte == b'/') else { return };
-        let Ok(queue) = std::str::from_utf8(&deleted[..=slash]) else { return };
+    /// Tells those who wait in the queue what happened there.
+    fn ring(&self, queue: &str, events: &[Event]) {
         self.with(|bells| {
             if let Some(bell) = bells.get(queue) {
-                // Nobody may listen just now.
-                let _ = bell.rope.send(deleted.into());
+                bell.rope.send_modify(|view| view.hear(events));
             }
         });
     }
 
-    /// Wakes everybody who listens to one watch.
-    fn take(&self, id: i64) {
-        self.with(|bells| bells.retain(|_, bell| bell.id != id));
+    /// Wakes everybody who listens to this queue.
+    fn take(&self, queue: &str) {
+        self.with(|bells| bells.remove(queue));
     }
 
     /// Wakes everybody.
@@ -140,9 +134,9 @@ async fn listen(cluster: Arc<Cluster>, bells: Bells, mut asks: mpsc::UnboundedRe
             continue;
         }
         let mut turns = cluster.turns();
-        let mut stream = Stream { bells: bells.clone(), pending: HashMap::new(), last: 0 };
+        let mut stream = Stream::new(cluster.clone(), bells.clone());
         let ended = tokio::select! {
-            ended = stream.run(&cluster, ask, &mut asks) => ended,
+            ended = stream.run(ask, &mut asks) => ended,
             // Whoever had its turn is in doubt, and so is what it pushes.
             _ = turns.changed() => Ended::Broken,
         };
@@ -166,18 +160,33 @@ enum Ended {
     Unwanted,
 }
 
-/// A queue, and those who want to hear it.
-type Pending = (String, Vec<oneshot::Sender<Option<Ear>>>);
+/// A queue whose keys are not known yet.
+struct Pending {
+    queue: String,
+    answers: Vec<oneshot::Sender<Option<Ear>>>,
+    /// What the watch has told meanwhile.
+    early: Vec<Event>,
+}
 
-/// One stream, and the watches on it that the server has not confirmed yet.
+/// One stream, and the watches on it.
 struct Stream {
+    cluster: Arc<Cluster>,
     bells: Bells,
     pending: HashMap<i64, Pending>,
+    /// The queue of each watch whose bell hangs.
+    watched: HashMap<i64, String>,
+    lists: JoinSet<(i64, Result<GetResponse, Failure>)>,
     last: i64,
 }
 
 impl Stream {
-    async fn run(&mut self, cluster: &Cluster, first: Ask, asks: &mut mpsc::UnboundedReceiver<Ask>) -> Ended {
+    fn new(cluster: Arc<Cluster>, bells: Bells) -> Self {
+        let (pending, watched) = (HashMap::new(), HashMap::new());
+        Self { cluster, bells, pending, watched, lists: JoinSet::new(), last: 0 }
+    }
+
+    async fn run(&mut self, first: Ask, asks: &mut mpsc::UnboundedReceiver<Ask>) -> Ended {
+        let cluster = self.cluster.clone();
         let Ok(member) = cluster.member().await else { return Ended::Broken };
         let trial = cluster.trial(member.turn);
         let opened = member.watch.clone().watch(&*first.queue, Some(self.options())).await;
@@ -190,19 +199,24 @@ impl Stream {
             }
         };
         trial.answered();
-        self.pending.insert(self.last, (first.queue, vec![first.answer]));
+        self.expect(first);
         let mut sweep = tokio::time::interval(LINGER);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 told = next(&mut responses) => {
                     let Some(told) = told else { return Ended::Broken };
-                    if self.refused(&told) {
+                    if is_refusal(&told) {
                         // A login may have run out: the next member, or connection, logs in anew.
                         cluster.trial(member.turn).failed();
                         return Ended::Refused;
                     }
                     self.heard(&told);
+                }
+                Some(Ok((id, list))) = self.lists.join_next() => {
+                    if !self.listed(id, list) {
+                        return Ended::Broken;
+                    }
                 }
                 ask = asks.recv() => {
                     let Some(ask) = ask else { return Ended::Unwanted };
@@ -212,6 +226,7 @@ impl Stream {
                 }
                 _ = sweep.tick(), if self.bells.any() => {
                     for id in self.bells.take_idle() {
+                        self.watched.remove(&id);
                         if requests.cancel(id).await.is_err() {
                             return Ended::Broken;
                         }
@@ -224,7 +239,13 @@ impl Stream {
     /// The options of the next watch.
     fn options(&mut self) -> WatchOptions {
         self.last += 1;
-        WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]).with_watch_id(self.last)
+        WatchOptions::new().with_prefix().with_watch_id(self.last)
+    }
+
+    /// Waits for what becomes of the last watch.
+    fn expect(&mut self, Ask { queue, answer }: Ask) {
+        let pending = Pending { queue, answers: vec![answer], early: Vec::new() };
+        self.pending.insert(self.last, pending);
     }
 
     async fn asked(&mut self, ask: Ask, requests: &mut WatchRequestSender) -> bool {
@@ -233,46 +254,62 @@ impl Stream {
             let _ = ask.answer.send(Some(ear));
             return true;
         }
-        if let Some((_, answers)) = self.pending.values_mut().find(|(queue, _)| *queue == ask.queue) {
-            answers.push(ask.answer);
+        if let Some(pending) = self.pending.values_mut().find(|pending| pending.queue == ask.queue) {
+            pending.answers.push(ask.answer);
             return true;
         }
         let options = self.options();
         let sent = requests.watch(&*ask.queue, Some(options)).await.is_ok();
-        self.pending.insert(self.last, (ask.queue, vec![ask.answer]));
+        self.expect(ask);
         sent
-    }
-
-    fn refused(&self, told: &WatchResponse) -> bool {
-        let refused = told.created() && told.canceled();
-        if refused {
-            tracing::warn!(reason = told.cancel_reason(), "etcd refuses to watch; waiters poll");
-        }
-        refused
     }
 
     fn heard(&mut self, told: &WatchResponse) {
         let id = told.watch_id();
-        if told.created()
-            && let Some((queue, answers)) = self.pending.remove(&id)
-        {
-            let ear = self.bells.hang(queue, id);
-            for answer in answers {
-                let _ = answer.send(Some(ear.resubscribe()));
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.early.extend_from_slice(told.events());
+            if told.created() {
+                let (cluster, queue) = (self.cluster.clone(), pending.queue.clone());
+                self.lists.spawn(async move { (id, cluster.get(&queue, queue::everybody()).await) });
             }
-        }
-        for event in told.events() {
-            if event.event_type() == EventType::Delete
-                && let Some(deleted) = event.kv()
-            {
-                self.bells.ring(deleted.key());
-            }
+        } else if let Some(queue) = self.watched.get(&id) {
+            self.bells.ring(queue, told.events());
         }
         // Such as one that fell behind a compaction.
         if told.canceled() {
-            self.bells.take(id);
+            self.pending.remove(&id);
+            if let Some(queue) = self.watched.remove(&id) {
+                self.bells.take(&queue);
+            }
         }
     }
+
+    /// Hangs a bell, now that all keys of its queue are known.
+    fn listed(&mut self, id: i64, list: Result<GetResponse, Failure>) -> bool {
+        let Some(pending) = self.pending.remove(&id) else { return true };
+        let Some((list, revision)) = list.ok().and_then(|list| {
+            let revision = list.header()?.revision();
+            Some((list, revision))
+        }) else {
+            return false;
+        };
+        let mut view = View::new(list.kvs(), revision);
+        view.hear(&pending.early);
+        self.watched.insert(id, pending.queue.clone());
+        let ear = self.bells.hang(pending.queue, id, view);
+        for answer in pending.answers {
+            let _ = answer.send(Some(ear.clone()));
+        }
+        true
+    }
+}
+
+fn is_refusal(told: &WatchResponse) -> bool {
+    let refused = told.created() && told.canceled();
+    if refused {
+        tracing::warn!(reason = told.cancel_reason(), "etcd refuses to watch; waiters poll");
+    }
+    refused
 }
 
 async fn next(responses: &mut WatchResponseStream) -> Option<WatchResponse> {
@@ -285,50 +322,26 @@ async fn next(responses: &mut WatchResponseStream) -> Option<WatchResponse> {
     }
 }
 
-/// Waits until one of these keys is deleted, or until that cannot be told any more.
-pub(crate) async fn deleted(mut ear: Ear, keys: [&[u8]; 2]) {
-    while let Ok(key) = ear.recv().await {
-        if keys.contains(&&*key) {
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_bell_is_taken_down_when_it_was_idle_twice_in_a_row() {
-        let bells = Bells::default();
-        let ear = bells.hang("a/".into(), 1);
-        assert!(bells.take_idle().is_empty());
-        drop(ear);
-        assert!(bells.take_idle().is_empty());
-        let ear = bells.ear("a/").unwrap();
-        assert!(bells.take_idle().is_empty());
-        drop(ear);
-        assert!(bells.take_idle().is_empty());
-        assert_eq!(bells.take_idle(), [1]);
-        assert!(!bells.any());
-    }
-
     #[tokio::test]
-    async fn an_ear_wakes_for_its_own_keys_and_at_the_end() {
+    async fn a_bell_is_taken_down_when_it_was_idle_twice_in_a_row() {
         let bells = Bells::default();
-        let ear = bells.hang("a/".into(), 7);
-        let other = bells.ear("a/").unwrap();
-        bells.ring(b"a/other");
-        bells.ring(b"b/mine");
-        let mut waiting = Box::pin(deleted(ear, [b"a/mine", b"a/ahead"]));
-        tokio::select! {
-            biased;
-            () = &mut waiting => panic!("woken by another's key"),
-            () = tokio::task::yield_now() => {}
-        }
-        bells.ring(b"a/ahead");
-        waiting.await;
-        bells.take_all();
-        deleted(other, [b"b", b"c"]).await;
+        let ear = bells.hang("a/".into(), 1, View::new(&[], 7));
+        assert!(bells.take_idle().is_empty());
+        drop(ear);
+        assert!(bells.take_idle().is_empty());
+        let mut ear = bells.ear("a/").unwrap();
+        assert!(bells.take_idle().is_empty());
+        bells.take("b/");
+        assert!(!ear.has_changed().unwrap());
+        bells.take("a/");
+        ear.changed().await.unwrap_err();
+        drop(bells.hang("a/".into(), 2, View::new(&[], 7)));
+        assert!(bells.take_idle().is_empty());
+        assert_eq!(bells.take_idle(), [2]);
+        assert!(!bells.any());
     }
 }
