@@ -175,12 +175,10 @@ impl EtcdBackend {
     ) -> Result<Found, Failure> {
         loop {
             let found = match self.claims.of(claim) {
-                Some(entry @ Entry { created: Some(created), .. }) => {
-                    match ear.filter(|_| !entry.is_held) {
-                        Some(ear) => self.follow(claim, keys, created, entry, ear.clone(), is_repeated).await?,
-                        None => self.look(claim, keys, created, entry.lease).await?,
-                    }
-                }
+                Some(entry @ Entry { created: Some(created), .. }) => match ear.filter(|_| !entry.is_held) {
+                    Some(ear) => self.follow(claim, keys, created, entry, ear.clone(), is_repeated).await?,
+                    None => self.look(claim, keys, created, entry.lease).await?,
+                },
                 _ => self.enter(claim, keys, ear.is_some()).await?,
             };
             if let Some(found) = found {

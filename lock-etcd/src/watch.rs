@@ -154,7 +154,7 @@ async fn listen(cluster: Arc<Cluster>, bells: Bells, mut asks: mpsc::UnboundedRe
 /// Why a stream came to its end.
 enum Ended {
     Broken,
-    /// The server does not let this user watch; or not any more, until it has logged in again.
+    /// The server does not let this user watch.
     Refused,
     /// The backend is gone.
     Unwanted,
@@ -177,12 +177,14 @@ struct Stream {
     watched: HashMap<i64, String>,
     lists: JoinSet<(i64, Result<GetResponse, Failure>)>,
     last: i64,
+    /// Whether the server has let this user watch.
+    is_proven: bool,
 }
 
 impl Stream {
     fn new(cluster: Arc<Cluster>, bells: Bells) -> Self {
         let (pending, watched) = (HashMap::new(), HashMap::new());
-        Self { cluster, bells, pending, watched, lists: JoinSet::new(), last: 0 }
+        Self { cluster, bells, pending, watched, lists: JoinSet::new(), last: 0, is_proven: false }
     }
 
     async fn run(&mut self, first: Ask, asks: &mut mpsc::UnboundedReceiver<Ask>) -> Ended {
@@ -209,7 +211,7 @@ impl Stream {
                     if is_refusal(&told) {
                         // A login may have run out: the next member, or connection, logs in anew.
                         cluster.trial(member.turn).failed();
-                        return Ended::Refused;
+                        return if self.is_proven { Ended::Broken } else { Ended::Refused };
                     }
                     self.heard(&told);
                 }
@@ -269,6 +271,7 @@ impl Stream {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.early.extend_from_slice(told.events());
             if told.created() {
+                self.is_proven = true;
                 let (cluster, queue) = (self.cluster.clone(), pending.queue.clone());
                 self.lists.spawn(async move { (id, cluster.get(&queue, queue::everybody()).await) });
             }
@@ -307,7 +310,7 @@ impl Stream {
 fn is_refusal(told: &WatchResponse) -> bool {
     let refused = told.created() && told.canceled();
     if refused {
-        tracing::warn!(reason = told.cancel_reason(), "etcd refuses to watch; waiters poll");
+        tracing::warn!(reason = told.cancel_reason(), "etcd refuses to watch; waiters poll meanwhile");
     }
     refused
 }

@@ -22,6 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A member of a cluster, killed when dropped. Its data is in memory where there is such a place.
 pub struct Server {
     child: Child,
+    program: String,
     arguments: Vec<String>,
     pub port: u16,
     pub folder: TempDir,
@@ -30,17 +31,17 @@ pub struct Server {
 impl Server {
     /// A cluster of one.
     pub fn start(arguments: &[&str]) -> Self {
-        let [server] = Self::cluster_with(arguments);
+        let [server] = Self::cluster_with("etcd", arguments);
         server
     }
 
-    pub fn cluster<const N: usize>() -> [Self; N] {
-        Self::cluster_with(&[])
+    pub fn cluster<const N: usize>(program: &str) -> [Self; N] {
+        Self::cluster_with(program, &[])
     }
 
-    pub fn cluster_with<const N: usize>(arguments: &[&str]) -> [Self; N] {
+    fn cluster_with<const N: usize>(program: &str, arguments: &[&str]) -> [Self; N] {
         for _ in 0..5 {
-            let mut servers = Self::spawn_cluster(arguments);
+            let mut servers = Self::spawn_cluster(program, arguments);
             // Another process may have been given one of the ports meanwhile.
             if servers.iter_mut().all(Self::becomes_ready) {
                 return servers;
@@ -49,7 +50,7 @@ impl Server {
         panic!("etcd ends at once");
     }
 
-    fn spawn_cluster<const N: usize>(arguments: &[&str]) -> [Self; N] {
+    fn spawn_cluster<const N: usize>(program: &str, arguments: &[&str]) -> [Self; N] {
         // All ports are bound at once, so that they differ.
         let listeners: [_; N] = std::array::from_fn(|_| (listener(), listener()));
         let ports = listeners.map(|(clients, peers)| (port(&clients), port(&peers)));
@@ -74,8 +75,8 @@ impl Server {
             ];
             let arguments: Vec<_> =
                 own.as_flattened().iter().chain(arguments).map(ToString::to_string).collect();
-            let child = spawn(&arguments);
-            Self { child, arguments, port: clients, folder }
+            let child = spawn(program, &arguments);
+            Self { child, program: program.into(), arguments, port: clients, folder }
         })
     }
 
@@ -116,7 +117,7 @@ impl Server {
 
     /// Starts again with the same data, after [`kill`](Self::kill).
     pub fn restart(&mut self) {
-        self.child = spawn(&self.arguments);
+        self.child = spawn(&self.program, &self.arguments);
         assert!(self.becomes_ready(), "etcd ended at once");
     }
 
@@ -155,16 +156,34 @@ impl Server {
     }
 
     fn is_healthy(&self) -> bool {
-        let ask = || -> std::io::Result<String> {
-            let mut stream = TcpStream::connect(self.address())?;
-            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        };
-        ask().is_ok_and(|answer| answer.contains(r#""health":"true""#))
+        self.page("/health").is_ok_and(|answer| answer.contains(r#""health":"true""#))
     }
+
+    /// How many messages of gRPC it has received from clients.
+    pub fn messages(&self) -> u64 {
+        let page = self.page("/metrics").unwrap();
+        let lines = page.lines().filter(|line| line.starts_with("grpc_server_msg_received_total{"));
+        let numbers = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64);
+        numbers.sum()
+    }
+
+    fn page(&self, path: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.address())?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// The etcd that is installed, and the one that `POLYLOCK_ETCD` names.
+pub fn programs() -> Vec<String> {
+    let other = std::env::var("POLYLOCK_ETCD").ok();
+    if other.is_none() {
+        eprintln!("POLYLOCK_ETCD names no other etcd: the installed one alone is tested");
+    }
+    ["etcd".to_owned()].into_iter().chain(other).collect()
 }
 
 impl Drop for Server {
@@ -174,8 +193,8 @@ impl Drop for Server {
     }
 }
 
-fn spawn(arguments: &[String]) -> Child {
-    Command::new("etcd")
+fn spawn(program: &str, arguments: &[String]) -> Child {
+    Command::new(program)
         .args(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
