@@ -1,16 +1,16 @@
 use std::{
     collections::HashMap,
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Waker},
     time::Duration,
 };
 
 use lock_core::Moment;
 use tokio::sync::Notify;
-use zookeeper_client::WatchedEvent;
 
-use crate::place::Place;
+use crate::{
+    ahead::{Shared, Watch},
+    place::Place,
+};
 
 /// The node of a claim.
 #[derive(Debug)]
@@ -34,9 +34,6 @@ pub(crate) enum Known {
     Leaving(Option<Arc<Node>>),
 }
 
-/// The next event of a claim's own node.
-pub(crate) type Watch = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
-
 /// The claims of one session, each with its own lease.
 ///
 /// The session keeps all nodes alive, so it is up to the client to end the claim that nobody renews: see
@@ -56,7 +53,10 @@ struct Entry {
     since: Moment,
     held: bool,
     leaving: bool,
+    /// On its own node.
     watch: Option<Watch>,
+    /// While it waits.
+    ahead: Option<Shared>,
 }
 
 impl Claims {
@@ -102,7 +102,7 @@ impl Claims {
     fn insert(&self, place: &Arc<Place>, node: Option<Arc<Node>>, since: Moment) {
         let place = place.clone();
         let key = place.path.clone();
-        let entry = Entry { place, node, since, held: false, leaving: false, watch: None };
+        let entry = Entry { place, node, since, held: false, leaving: false, watch: None, ahead: None };
         let mut entries = self.entries();
         if entries.is_empty() {
             self.added.notify_one();
@@ -128,6 +128,7 @@ impl Claims {
             return None;
         }
         entry.held = true;
+        entry.ahead = None;
         Some(entry.since)
     }
 
@@ -180,13 +181,20 @@ impl Claims {
     /// Whether its own node is watched, and nothing has happened to it.
     pub(crate) fn is_quiet(&self, place: &Place) -> bool {
         let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(&place.path) else { return false };
-        let Some(watch) = &mut entry.watch else { return false };
-        let quiet = watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-        if !quiet {
-            entry.watch = None;
+        let watch = entries.get_mut(&place.path).and_then(|entry| entry.watch.as_mut());
+        watch.is_some_and(Watch::is_quiet)
+    }
+
+    /// Keeps the watch on those ahead of it.
+    pub(crate) fn wait(&self, place: &Place, ahead: Shared) {
+        if let Some(entry) = self.entries().get_mut(&place.path) {
+            entry.ahead = Some(ahead);
         }
-        quiet
+    }
+
+    /// Those ahead of it, if they are watched.
+    pub(crate) fn ahead(&self, place: &Place) -> Option<Shared> {
+        self.entries().get(&place.path)?.ahead.clone()
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {

@@ -3,6 +3,7 @@
 mod backend;
 mod options;
 
+mod ahead;
 mod claims;
 mod dial;
 mod error;

@@ -12,8 +12,8 @@ pub(crate) enum Position<'a> {
     Behind {
         /// The contender right before it.
         predecessor: &'a str,
-        /// Whether that one holds, so that nobody else stands in between when it goes.
-        next: bool,
+        /// The one before that; `None` if the predecessor holds.
+        second: Option<&'a str>,
     },
 }
 
@@ -28,18 +28,19 @@ pub(crate) fn position<'a>(children: &'a [String], own: &str) -> Option<Position
     let ahead = children.iter().filter_map(|child| {
         // Sequence numbers are 32 bits and go on at the smallest when they are used up.
         let distance = own.wrapping_sub(sequence(child)?);
-        (distance > 0).then_some((distance, child))
+        (distance > 0).then_some((distance, child.as_str()))
     });
-    let (mut nearest, mut count) = (None, 0);
-    for (distance, child) in ahead {
-        count += 1;
-        if nearest.is_none_or(|(least, _)| distance < least) {
-            nearest = Some((distance, child));
+    let (mut nearest, mut second) = (None, None);
+    for contender in ahead {
+        if nearest.is_none_or(|nearest| contender < nearest) {
+            (nearest, second) = (Some(contender), nearest);
+        } else if second.is_none_or(|second| contender < second) {
+            second = Some(contender);
         }
     }
     Some(match nearest {
         None => Position::First,
-        Some((_, predecessor)) => Position::Behind { predecessor, next: count == 1 },
+        Some((_, predecessor)) => Position::Behind { predecessor, second: second.map(|(_, child)| child) },
     })
 }
 
@@ -57,8 +58,8 @@ fn sequence(child: &str) -> Option<i32> {
 mod tests {
     use super::*;
 
-    fn behind(predecessor: &str, next: bool) -> Option<Position<'_>> {
-        Some(Position::Behind { predecessor, next })
+    fn behind<'a>(predecessor: &'a str, second: Option<&'a str>) -> Option<Position<'a>> {
+        Some(Position::Behind { predecessor, second })
     }
 
     #[test]
@@ -71,8 +72,10 @@ mod tests {
         ]
         .map(str::to_owned);
         assert_eq!(position(&children, "_c_0e7a-lock-0000000009"), Some(Position::First));
-        assert_eq!(position(&children, "a7f__lock__0000000010"), behind("_c_0e7a-lock-0000000009", true));
-        assert_eq!(position(&children, "_c_b-lock-0000000012"), behind("a7f__lock__0000000010", false));
+        assert_eq!(position(&children, "a7f__lock__0000000010"), behind("_c_0e7a-lock-0000000009", None));
+        let (first, second) = ("_c_0e7a-lock-0000000009", "a7f__lock__0000000010");
+        assert_eq!(position(&children, "_c_b-lock-0000000012"), behind(second, Some(first)));
+        assert_eq!(position(&children, "_c_c-lock-0000000013"), behind("_c_b-lock-0000000012", Some(second)));
         assert_eq!(position(&children, "_c_x-lock-0000000014"), None);
     }
 
@@ -84,8 +87,9 @@ mod tests {
         assert_eq!(numbers, [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1, -1]);
         let children = &children[..4];
         assert_eq!(position(children, &children[0]), Some(Position::First));
-        for (before, own) in children.iter().zip(&children[1..]) {
-            assert_eq!(position(children, own), behind(before, before == &children[0]), "{own}");
+        for (index, own) in children.iter().enumerate().skip(1) {
+            let second = index.checked_sub(2).map(|index| children[index].as_str());
+            assert_eq!(position(children, own), behind(&children[index - 1], second), "{own}");
         }
     }
 

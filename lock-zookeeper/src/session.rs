@@ -1,4 +1,5 @@
 mod nodes;
+mod waiting;
 
 use std::{
     collections::HashSet,
@@ -9,13 +10,12 @@ use std::{
 
 use lock_core::{Attempt, Busy, Claim, Doubt, FencingToken, Grant, Lease, Moment, Released, Renewal, Wake};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use zookeeper_client::{
-    Acls, Client, CreateMode, Error, EventType, OneshotWatcher, SessionState, StateWatcher,
-};
+use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState, StateWatcher};
 
 use nodes::{Seen, unless_missing};
 
 use crate::{
+    ahead::{Change, Shared},
     claims::{Claims, Known, Node},
     dial::Dialer,
     place::{Place, Root},
@@ -112,7 +112,17 @@ impl Session {
         let mut seen = match self.claims.look(place) {
             Known::Nothing => Seen::Gone,
             Known::Perhaps => self.find(place).await?,
-            Known::Node(node) => self.look_again(place, node).await?,
+            Known::Node(node) => {
+                if claim.queue
+                    && let Some(ahead) = self.still_waits(place).await?
+                {
+                    return Ok(Attempt::Busy(busy(
+                        Some(self.clone().wake(ahead, place.clone(), node)),
+                        claim,
+                    )));
+                }
+                self.look_again(place, node).await?
+            }
             Known::Leaving(_) => {
                 self.let_go(place).await?;
                 Seen::Gone
@@ -138,14 +148,12 @@ impl Session {
                     self.claims.forget(place);
                     return Ok(Attempt::Busy(busy(None, claim)));
                 }
-                Some(Position::Behind { predecessor, next }) => {
-                    let path = place.child(predecessor);
-                    let (there, watcher) = self.client.check_and_watch_stat(&path).await?;
-                    if there.is_some() {
-                        let wake = self.clone().wake(watcher, next, place.clone(), node);
+                Some(Position::Behind { predecessor, second }) => {
+                    if let Some(ahead) = self.watch_queue(place, &node, predecessor, second).await? {
+                        let wake = self.clone().wake(ahead, place.clone(), node);
                         return Ok(Attempt::Busy(busy(Some(wake), claim)));
                     }
-                    // It went before it was watched.
+                    // One of them went before it was watched.
                     seen = self.list(place, node).await?;
                 }
             }
@@ -244,14 +252,13 @@ impl Session {
                 return Ok(Some(since));
             }
         }
-        let beat = self.pulse.beat(&self.client);
-        let look = self.client.check_and_watch_stat(&node.path);
-        let (since, (stat, watcher)) = tokio::try_join!(beat.proven(), look)?;
-        if stat.is_none() {
+        let (beat, look) = (self.pulse.beat(&self.client), self.watch(&node.path));
+        let (since, watch) = tokio::try_join!(beat.proven(), look)?;
+        let Some(watch) = watch else {
             self.claims.forget(place);
             return Ok(None);
-        }
-        self.claims.watch(place, Box::pin(watcher.changed()));
+        };
+        self.claims.watch(place, watch);
         Ok(Some(since))
     }
 
@@ -262,19 +269,19 @@ impl Session {
         Ok(Grant::new(FencingToken::new(node.token), lease).with_doubt(self.setup.doubt.signal()))
     }
 
-    /// Resolves when the predecessor is gone. If nobody else stood before it, the claim holds then, on the
-    /// lease that it had in the queue.
-    fn wake(
-        self: Arc<Self>,
-        watcher: OneshotWatcher,
-        next: bool,
-        place: Arc<Place>,
-        node: Arc<Node>,
-    ) -> Wake {
+    /// Resolves when the claim should ask again; with a grant if it certainly is the first by now, on the lease
+    /// that it had in the queue.
+    fn wake(self: Arc<Self>, ahead: Shared, place: Arc<Place>, node: Arc<Node>) -> Wake {
         Box::pin(async move {
-            let event = watcher.changed().await;
-            let promoted = next && event.event_type == EventType::NodeDeleted;
-            promoted.then(|| self.grant(&place, &node).ok()).flatten()
+            let mut ahead = ahead.lock().await;
+            loop {
+                match ahead.changed().await {
+                    // Unless somebody has deleted its own node.
+                    Change::Free if self.claims.is_quiet(&place) => return self.grant(&place, &node).ok(),
+                    Change::Free | Change::Unclear => return None,
+                    Change::Closer => self.come_closer(&place, &node, &mut ahead).await.ok()??,
+                }
+            }
         })
     }
 }

@@ -205,16 +205,12 @@ async fn waiters_that_gave_up_leave_no_watches() {
     for _ in 0..100 {
         assert!(lock.acquire_within(Duration::from_millis(2)).await.unwrap().is_none());
     }
-    let watches = || -> usize {
-        let summary = server.four_letters("wchs");
-        summary.lines().last().unwrap().split(':').next_back().unwrap().trim().parse().unwrap()
-    };
     let few = async {
-        while watches() > 2 {
+        while server.watches() > 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, few).await.unwrap_or_else(|_| panic!("{} watches", watches()));
+    timeout(PATIENCE, few).await.unwrap_or_else(|_| panic!("{} watches", server.watches()));
 }
 
 #[tokio::test]

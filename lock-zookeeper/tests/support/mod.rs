@@ -1,6 +1,8 @@
 //! ZooKeeper servers that a test starts for itself, and what it does to them.
 // Each test binary is a crate of its own and uses a part of this.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
+
+mod tap;
 
 use std::{
     fs::{self, File},
@@ -16,6 +18,8 @@ use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zookeeper_client::Client;
+
+pub use tap::Tap;
 
 /// Longer than anything here takes; a test that needs it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -130,6 +134,12 @@ impl Ensemble {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         // Both answers, and the end.
         stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    /// How many watches there are on the first member.
+    pub fn watches(&self) -> usize {
+        let summary = self.four_letters("wchs");
+        summary.lines().last().unwrap().split(':').next_back().unwrap().trim().parse().unwrap()
     }
 
     /// The answer of the first member to a command of four letters.
