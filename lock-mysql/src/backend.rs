@@ -5,7 +5,7 @@ use lock_core::{Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Moment, R
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    MysqlOptions, acquires::Acquires, bell::Bell, dial::Dialer, pool::Pool, server, statements::Statements,
+    MysqlOptions, acquires::Acquires, bell::Bell, crowd::Crowd, dial::Dialer, pool::Pool, server,
     store::Store,
 };
 
@@ -55,17 +55,18 @@ impl MysqlBackend {
     pub async fn connect(options: MysqlOptions) -> Result<Self> {
         let runtime = Handle::try_current()
             .map_err(|e| Error::new(ErrorKind::NoRuntime, "mysql needs a tokio runtime").with_source(e))?;
-        let statements = Arc::new(Statements::new(&options.table));
         let pool = Arc::new(Pool::new(Dialer::new(&options)?, options.connections));
         let limit = options.connect_timeout * 3;
-        let guarantees = tokio::time::timeout(limit, server::prepare(&pool, &options.table, &statements))
+        let (guarantees, statements) = tokio::time::timeout(limit, server::prepare(&pool, &options.table))
             .await
             .unwrap_or_else(|_| {
                 let text = format!("mysql at {} did not answer within {limit:?}", options.address());
                 Err(Error::new(ErrorKind::Unavailable, text))
             })?;
-        let bell = Bell::new(pool.clone(), statements.clone(), runtime.clone());
-        let store = Arc::new(Store { pool, statements, bell });
+        let statements = Arc::new(statements);
+        let crowd = Arc::new(Crowd::default());
+        let bell = Bell::new(pool.clone(), statements.clone(), crowd.clone(), runtime.clone());
+        let store = Arc::new(Store { pool, statements, bell, crowd });
         Ok(Self { store, acquires: Arc::default(), runtime, address: options.address(), guarantees })
     }
 

@@ -4,8 +4,9 @@ use std::{
     time::Duration,
 };
 
+use futures_util::TryStreamExt;
 use lock_core::{Claim, Grant, Moment, Name, Owner};
-use sqlx::{AssertSqlSafe, MySqlConnection, Row};
+use sqlx::{Either, Executor, MySqlConnection, Row, mysql::MySqlRow};
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
@@ -15,14 +16,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
 use crate::{
+    crowd::Crowd,
     error::Failure,
     pool::{Lent, Pool},
     statements::Statements,
 };
-
-/// How long the connection sleeps at a time. A server that has lost its client without a word keeps the
-/// connection for so long.
-const NAP: Duration = Duration::from_secs(60);
 
 /// After how long without waiters the connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
@@ -30,40 +28,45 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long a bell that could not be hung up is left alone.
 const RESPITE: Duration = Duration::from_secs(1);
 
-/// When to look again for a bell that was not seen: while a server lists one connection it shows another as
-/// busy, without its statement. Another user's are never shown.
-const LATER: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(8), Duration::from_millis(32)];
+/// When to ring again if nobody was asleep: who is awake looks at the rows before it sleeps again, and that
+/// look may have come too early.
+const LATER: [Duration; 6] = {
+    let ms = Duration::from_millis;
+    [ms(1), ms(2), ms(4), ms(8), ms(16), ms(32)]
+};
 
 /// How one process wakes another: every waiting process keeps one connection in `SELECT SLEEP(n)`, and
 /// whoever hands it a lock ends that statement with `KILL QUERY`.
 ///
-/// It is a hint and no more. What rang while the connection was not asleep is found by looking at the rows
-/// once it sleeps again; what is lost for another reason, the waiter finds when it asks by itself.
+/// The connection is found by a lock of the server's own, `GET_LOCK`, named by a nonce: the statement that
+/// sleeps takes it first, and the next statement gives it up. So while it is taken, a `KILL QUERY` either
+/// ends the sleep or comes before the look at the rows that precedes the next one; and while it is not
+/// taken, whoever rings learns that nobody heard, and rings again. No other statement can be hit: no two
+/// processes draw the same nonce, and the server forgets the lock with the connection.
+///
+/// It is a hint and no more. What is lost, the waiter finds when it asks by itself.
 #[derive(Debug)]
 pub(crate) struct Bell {
     shared: Arc<Shared>,
     _closed: DropGuard,
 }
 
-/// Where a bell hangs: what has to be killed to ring it.
+/// Names a bell, on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Clapper {
-    pub(crate) connection: u64,
-    /// Stands in the text of the statement, so that nothing else is killed.
-    pub(crate) nonce: String,
-}
+pub(crate) struct Nonce(pub(crate) String);
 
-/// A claim that was handed the lock, and where its waiter's bell hangs.
+/// A claim that was handed the lock, and its waiter's bell.
 #[derive(Debug)]
 pub(crate) struct Promoted {
+    pub(crate) name: Name,
     pub(crate) owner: Owner,
-    pub(crate) clapper: Clapper,
+    pub(crate) bell: Nonce,
 }
 
 /// Hears when its claim was handed the lock, or when the bell has fallen.
 #[derive(Debug)]
 pub(crate) struct Ear {
-    pub(crate) clapper: Clapper,
+    pub(crate) bell: Nonce,
     shared: Arc<Shared>,
     id: u64,
     heard: oneshot::Receiver<()>,
@@ -73,6 +76,7 @@ pub(crate) struct Ear {
 struct Shared {
     pool: Arc<Pool>,
     statements: Arc<Statements>,
+    crowd: Arc<Crowd>,
     runtime: Handle,
     closed: CancellationToken,
     state: Mutex<State>,
@@ -83,7 +87,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    clapper: Option<Clapper>,
+    hung: Option<Nonce>,
     ears: HashMap<u64, Listener>,
     next_id: u64,
     refused: Option<Moment>,
@@ -98,11 +102,17 @@ struct Listener {
 }
 
 impl Bell {
-    pub(crate) fn new(pool: Arc<Pool>, statements: Arc<Statements>, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        statements: Arc<Statements>,
+        crowd: Arc<Crowd>,
+        runtime: Handle,
+    ) -> Self {
         let closed = CancellationToken::new();
         let shared = Shared {
             pool,
             statements,
+            crowd,
             runtime,
             closed: closed.clone(),
             state: Mutex::default(),
@@ -112,17 +122,22 @@ impl Bell {
         Self { shared: Arc::new(shared), _closed: closed.drop_guard() }
     }
 
+    /// The bell that hangs now.
+    pub(crate) fn nonce(&self) -> Option<Nonce> {
+        self.shared.lock().hung.clone()
+    }
+
     /// An ear for a claim that is about to take its place in the queue. `None` if the bell does not hang.
     pub(crate) fn listen(&self, claim: &Claim) -> Option<Ear> {
         let (rope, heard) = oneshot::channel();
         let mut state = self.shared.lock();
-        let clapper = state.clapper.clone()?;
+        let bell = state.hung.clone()?;
         let id = state.next_id;
         state.next_id += 1;
         state.ears.insert(id, Listener { name: claim.name.clone(), owner: claim.owner, _rope: rope });
         drop(state);
         self.shared.listened.notify_one();
-        Some(Ear { clapper, shared: self.shared.clone(), id, heard })
+        Some(Ear { bell, shared: self.shared.clone(), id, heard })
     }
 
     /// Hangs the bell up; resolves when that is done, or was in vain. `None` if it was in vain just now.
@@ -140,22 +155,31 @@ impl Bell {
         Some(hung)
     }
 
-    /// Wakes a waiter that was handed the lock, in whatever process it waits.
+    /// Tells a waiter that was handed the lock, in whatever process it waits, unless it was told already
+    /// by the [statement that has done so](Statements::leave), whose last word is `told`.
     ///
     /// The answer to a release waits for it, since a process may end with its last release. A waiter that is
-    /// not seen at once is looked for in the background.
-    pub(crate) async fn ring(&self, Promoted { owner, clapper }: Promoted, mut lent: Lent) {
-        let shared = self.shared.clone();
-        if shared.lock().clapper.as_ref() == Some(&clapper) {
-            shared.tell(|listener| listener.owner == owner);
+    /// awake is looked for in the background.
+    pub(crate) async fn ring(&self, promoted: Promoted, told: Result<(), Failure>, mut lent: Lent) {
+        let (shared, bell) = (self.shared.clone(), promoted.bell);
+        if shared.lock().hung.as_ref() == Some(&bell) {
+            shared.tell(|listener| listener.owner == promoted.owner && listener.name == promoted.name);
             return shared.pool.give_back(lent);
         }
-        match timeout(shared.pool.dialer().limit(), shared.kill(&mut lent, &clapper)).await {
-            Ok(Ok(true)) => shared.pool.give_back(lent),
-            Ok(Ok(false)) => {
-                self.shared.runtime.spawn(async move { shared.kill_later(lent, &clapper).await });
-            }
-            failed => debug!(?failed, "a waiter was not woken"),
+        match heard(told) {
+            Ok(true) => return shared.pool.give_back(lent),
+            Ok(false) => {}
+            Err(failure) => return debug!(?failure, "a waiter was not woken"),
+        }
+        if shared.rang(&mut lent, &bell).await == Some(false) {
+            self.shared.runtime.spawn(async move {
+                for pause in LATER {
+                    tokio::time::sleep(pause).await;
+                    if shared.rang(&mut lent, &bell).await != Some(false) {
+                        break;
+                    }
+                }
+            });
         }
     }
 }
@@ -177,75 +201,95 @@ impl Drop for Ear {
 impl Shared {
     async fn hang(self: &Arc<Self>) {
         let _one = self.hanging.lock().await;
-        if self.lock().clapper.is_some() {
+        if self.lock().hung.is_some() {
             return;
         }
-        match timeout(self.pool.dialer().limit() * 2, self.connect()).await {
-            Ok(Ok((connection, clapper))) => {
-                self.lock().clapper = Some(clapper.clone());
-                self.runtime.spawn(attend(self.clone(), connection, clapper));
+        match self.pool.dialer().dial().await.and_then(|connection| Ok((connection, Owner::random()?))) {
+            Ok((connection, random)) => {
+                let bell = Nonce(random.to_hex()[..16].to_owned());
+                self.lock().hung = Some(bell.clone());
+                self.runtime.spawn(attend(self.clone(), connection, bell));
             }
-            failed => {
-                debug!(?failed, "no connection to be woken by; waiters poll");
+            Err(failure) => {
+                debug!(?failure, "no connection to be woken by; waiters poll");
                 self.lock().refused = Some(Moment::now());
             }
         }
     }
 
-    async fn connect(&self) -> Result<(MySqlConnection, Clapper), Failure> {
-        let mut connection = self.pool.dialer().dial().await?;
-        let row = sqlx::raw_sql("SELECT CONNECTION_ID()").fetch_one(&mut connection).await?;
-        let nonce = Owner::random()?.to_hex()[..16].to_owned();
-        Ok((connection, Clapper { connection: row.try_get_unchecked(0)?, nonce }))
-    }
-
     /// Sleeps and listens until the connection breaks or nobody has waited for a while.
-    async fn swing(self: &Arc<Self>, connection: &mut MySqlConnection, clapper: &Clapper) {
+    async fn swing(self: &Arc<Self>, connection: &mut MySqlConnection, bell: &Nonce) -> Result<(), Failure> {
         loop {
             if self.lock().ears.is_empty() {
                 let listened = timeout(LINGER, self.listened.notified()).await;
                 if listened.is_err() && self.fell_idle() {
-                    return;
+                    return Ok(());
                 }
                 continue;
             }
-            let text = format!("SELECT SLEEP({}) AS polylock_{}", NAP.as_secs(), clapper.nonce);
-            let nap = sqlx::raw_sql(AssertSqlSafe(text)).fetch_one(&mut *connection);
-            tokio::pin!(nap);
-            // The first poll sends the statement.
-            let early = tokio::select! {
-                biased;
-                ended = &mut nap => Some(ended),
-                () = std::future::ready(()) => None,
+            let rung = tokio::select! {
+                slept = self.nap(connection, bell) => match slept {
+                    Ok(rung) => rung,
+                    Err(failure) if failure.is_interruption() => true,
+                    Err(failure) => return Err(failure),
+                },
+                () = self.idle() => return Ok(()),
             };
-            let ended = match early {
-                Some(ended) => ended,
-                None => {
-                    self.runtime.spawn(sweep_until_it_hangs(self.clone(), clapper.clone()));
-                    tokio::select! {
-                        ended = nap => ended,
-                        () = self.idle() => return,
-                    }
-                }
-            };
-            match ended.map_err(Failure::from) {
-                // The end of the nap.
-                Ok(row) if row.try_get_unchecked::<i64, _>(0).is_ok_and(|interrupted| interrupted == 0) => {}
-                Ok(_) => self.rung(clapper),
-                Err(failure) if failure.is_interruption() => self.rung(clapper),
-                Err(failure) => return debug!(?failure, "the bell has fallen"),
+            // For whom it rang is no question if only one listens; else the next look tells.
+            if rung && self.lock().ears.len() == 1 {
+                self.tell(|_| true);
             }
         }
     }
 
-    /// Finds out for whom it rang; that is no question if only one listens.
-    fn rung(self: &Arc<Self>, clapper: &Clapper) {
-        let listeners = self.lock().ears.len();
-        if listeners <= 1 {
-            return self.tell(|_| true);
+    /// Looks at the rows, and then sleeps; whether it was woken.
+    async fn nap(self: &Arc<Self>, connection: &mut MySqlConnection, bell: &Nonce) -> Result<bool, Failure> {
+        let (names, newest) = {
+            let state = self.lock();
+            (state.ears.values().map(|listener| listener.name.clone()).collect::<Vec<_>>(), state.next_id)
+        };
+        let text = self.statements.nap(bell, &names);
+        let mut answers = connection.fetch_many(sqlx::raw_sql(text));
+        let (mut ended, mut holders, mut rung) = (0, Vec::new(), false);
+        while let Some(answer) = answers.try_next().await? {
+            match answer {
+                // The first statement gives the bell's lock up, the second one looks.
+                Either::Right(row) if ended == 1 => holders.extend(holder(&row)?),
+                Either::Right(row) => rung = row.try_get_unchecked::<i64, _>(1)? != 0,
+                Either::Left(_) => {
+                    ended += 1;
+                    if ended == 2 {
+                        self.tell_holders(&holders);
+                        // Who came after the statement was sent is not in it, and may have been called
+                        // while the bell's lock was not given up yet.
+                        if self.lock().next_id > newest {
+                            self.runtime.spawn(self.clone().look());
+                        }
+                    }
+                }
+            }
         }
-        let (shared, clapper) = (self.clone(), clapper.clone());
-        self.runtime.spawn(async move { shared.swept(&clapper).await });
+        Ok(rung)
+    }
+
+    /// Looks at the rows on another connection.
+    async fn look(self: Arc<Self>) {
+        let looking = async {
+            let mut lent = self.pool.lend().await?;
+            let names: Vec<_> = self.lock().ears.values().map(|listener| listener.name.clone()).collect();
+            let rows = sqlx::raw_sql(self.statements.holders(&names)).fetch_all(&mut *lent).await?;
+            self.pool.give_back(lent);
+            let holders = rows.iter().map(holder).collect::<Result<Vec<_>, _>>()?;
+            self.tell_holders(&holders.into_iter().flatten().collect::<Vec<_>>());
+            Ok::<_, Failure>(())
+        };
+        match timeout(self.pool.dialer().limit(), looking).await {
+            Ok(Ok(())) => {}
+            failed => {
+                debug!(?failed, "the waiters have to look for themselves");
+                self.tell(|_| true);
+            }
+        }
     }
 
     /// Resolves when nobody has listened for a while; the bell has fallen then.
@@ -261,65 +305,41 @@ impl Shared {
     fn fell_idle(&self) -> bool {
         let mut state = self.lock();
         if state.ears.is_empty() {
-            state.clapper = None;
+            state.hung = None;
         }
         state.ears.is_empty()
     }
 
-    /// Looks at the rows and tells those who hold now; whether the connection was asleep before that.
-    async fn swept(&self, clapper: &Clapper) -> bool {
-        let sweeping = timeout(self.pool.dialer().limit(), self.sweep(clapper));
-        match sweeping.await {
-            Ok(Ok(hangs)) => hangs,
+    /// Ends the sleep of a waiter's connection; whether it slept. `None` if it cannot be woken.
+    async fn rang(&self, lent: &mut Lent, bell: &Nonce) -> Option<bool> {
+        let ringing = sqlx::raw_sql(self.statements.ring(bell)).execute(&mut **lent);
+        let told = timeout(self.pool.dialer().limit(), ringing).await;
+        let told = told.map(|told| heard(told.map(drop).map_err(Failure::from)));
+        match told {
+            Ok(Ok(slept)) => Some(slept),
             failed => {
-                debug!(?failed, "the waiters have to look for themselves");
-                self.tell(|_| true);
-                false
+                debug!(?failed, "a waiter was not woken");
+                None
             }
         }
     }
 
-    async fn sweep(&self, clapper: &Clapper) -> Result<bool, Failure> {
-        let mut lent = self.pool.lend().await?;
-        let names: Vec<Name> = self.lock().ears.values().map(|listener| listener.name.clone()).collect();
-        let (mut hangs, mut holders) = (false, Vec::new());
-        for row in sqlx::raw_sql(self.statements.sweep(clapper, names.iter())).fetch_all(&mut *lent).await? {
-            if row.len() == 1 {
-                hangs = row.try_get_unchecked::<i64, _>(0)? > 0;
-            } else {
-                holders.extend(row.try_get_unchecked::<Option<Vec<u8>>, _>(1)?);
-            }
-        }
-        self.pool.give_back(lent);
-        self.tell(|listener| holders.iter().any(|holder| holder == listener.owner.as_bytes()));
-        Ok(hangs)
-    }
-
-    /// Ends the sleep of a waiter's connection, if it is seen asleep.
-    async fn kill(&self, lent: &mut Lent, clapper: &Clapper) -> Result<bool, Failure> {
-        let row = sqlx::raw_sql(self.statements.hangs(clapper)).fetch_one(&mut **lent).await?;
-        let hangs = row.try_get_unchecked::<i64, _>(0)? > 0;
-        if hangs {
-            let text = format!("KILL QUERY {}", clapper.connection);
-            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut **lent).await?;
-        }
-        Ok(hangs)
-    }
-
-    async fn kill_later(&self, mut lent: Lent, clapper: &Clapper) {
-        for pause in LATER {
-            tokio::time::sleep(pause).await;
-            match timeout(self.pool.dialer().limit(), self.kill(&mut lent, clapper)).await {
-                Ok(Ok(true)) => break,
-                Ok(Ok(false)) => {}
-                failed => return debug!(?failed, "a waiter was not woken"),
-            }
-        }
-        self.pool.give_back(lent);
+    fn tell_holders(&self, holders: &[(Vec<u8>, Vec<u8>)]) {
+        self.tell(|listener| {
+            holders.iter().any(|(name, owner)| {
+                name == listener.name.as_str().as_bytes() && owner == listener.owner.as_bytes()
+            })
+        });
     }
 
     fn tell(&self, whom: impl Fn(&Listener) -> bool) {
-        self.lock().ears.retain(|_, listener| !whom(listener));
+        self.lock().ears.retain(|_, listener| {
+            let told = whom(listener);
+            if told {
+                self.crowd.call(&listener.name, listener.owner);
+            }
+            !told
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -328,16 +348,20 @@ impl Shared {
 }
 
 /// The life of a bell; whoever listens when it ends is told to look.
-async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, clapper: Clapper) {
+async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, bell: Nonce) {
     let hung = Moment::now();
     tokio::select! {
         () = shared.closed.cancelled() => {}
-        () = shared.swing(&mut connection, &clapper) => {}
+        ended = shared.swing(&mut connection, &bell) => {
+            if let Err(failure) = ended {
+                debug!(?failure, "the bell has fallen");
+            }
+        }
     }
     let now = Moment::now();
     let mut state = shared.lock();
-    if state.clapper.as_ref() == Some(&clapper) {
-        state.clapper = None;
+    if state.hung.as_ref() == Some(&bell) {
+        state.hung = None;
         state.ears.clear();
         // What falls at once would fall at once again.
         state.refused = (now.saturating_since(hung) < RESPITE).then_some(now);
@@ -347,15 +371,17 @@ async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, clapper: C
     drop(connection);
 }
 
-/// What rang before the connection slept is lost: looks at the rows until it does.
-async fn sweep_until_it_hangs(shared: Arc<Shared>, clapper: Clapper) {
-    let mut pause = Duration::from_millis(10);
-    loop {
-        // The statement was sent just now; and whoever listens has a request under way.
-        tokio::time::sleep(pause).await;
-        if shared.lock().clapper.as_ref() != Some(&clapper) || shared.swept(&clapper).await {
-            return;
-        }
-        pause = (pause * 2).min(Duration::from_millis(100));
+/// Whether a `KILL QUERY` met somebody asleep.
+fn heard(told: Result<(), Failure>) -> Result<bool, Failure> {
+    match told {
+        Ok(()) => Ok(true),
+        Err(failure) if failure.is_nobody() => Ok(false),
+        Err(failure) => Err(failure),
     }
+}
+
+/// Who holds which lock.
+fn holder(row: &MySqlRow) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+    let (name, owner): (Vec<u8>, Option<Vec<u8>>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+    Ok(owner.map(|owner| (name, owner)))
 }

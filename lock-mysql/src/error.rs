@@ -33,6 +33,11 @@ impl Failure {
         matches!(self.number(), Some(1317 | 1969 | 3024))
     }
 
+    /// Whether a `KILL QUERY` was for a connection that is not there.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.number() == Some(1094)
+    }
+
     /// Whether the table is not there.
     pub(crate) fn is_missing_table(&self) -> bool {
         self.number() == Some(1146)

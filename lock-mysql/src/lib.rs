@@ -5,6 +5,7 @@ mod options;
 
 mod acquires;
 mod bell;
+mod crowd;
 mod dial;
 mod error;
 mod pool;

@@ -1,5 +1,5 @@
-use lock_core::{Error, ErrorKind, Fairness, Fault, Faults, Guarantees, Result, Scope, Wakeup};
-use sqlx::Row;
+use lock_core::{Error, ErrorKind, Fairness, Fault, Faults, Guarantees, Owner, Result, Scope, Wakeup};
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::{
     error::{Failure, from_sqlx},
@@ -32,11 +32,11 @@ pub(crate) fn least() -> Guarantees {
 ///
 /// `Denied`, with the statements to run, if this user may not make them; `Unsupported` if their engine has
 /// no transactions.
-pub(crate) async fn prepare(pool: &Pool, table: &Table, statements: &Statements) -> Result<Guarantees> {
+pub(crate) async fn prepare(pool: &Pool, table: &Table) -> Result<(Guarantees, Statements)> {
     let mut lent = pool.lend().await?;
     let mut engines = engines(&mut lent, table).await?;
     if engines.len() < 2 {
-        if let Err(error) = sqlx::raw_sql(statements.migration()).execute(&mut *lent).await {
+        if let Err(error) = sqlx::raw_sql(AssertSqlSafe(table.migration())).execute(&mut *lent).await {
             let error = from_sqlx(error);
             let text = format!("{error}\nmake the tables with:\n{}", table.migration());
             return Err(Error::new(error.kind(), text));
@@ -48,8 +48,9 @@ pub(crate) async fn prepare(pool: &Pool, table: &Table, statements: &Statements)
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
     let guarantees = guarantees(&mut lent).await.map_err(Error::from)?;
+    let statements = Statements::new(table, is_mariadb(&mut lent).await.map_err(Error::from)?);
     pool.give_back(lent);
-    Ok(guarantees)
+    Ok((guarantees, statements))
 }
 
 /// The engines of those of our tables that are there.
@@ -71,14 +72,27 @@ async fn guarantees(lent: &mut Lent) -> Result<Guarantees, Failure> {
     if setting(lent, "wsrep_on").await?.is_some_and(|on| on.eq_ignore_ascii_case("on")) {
         (guarantees.exclusion, guarantees.fencing) = (Faults::NONE, Faults::NONE);
     }
-    // A waiter is woken by its connection's number, which a proxy in between may have made up.
-    let probe = "SELECT COUNT(*) FROM information_schema.processlist \
-                 WHERE id = CONNECTION_ID() AND info LIKE '%polylock%' /* polylock */";
-    let row = sqlx::raw_sql(probe).fetch_one(&mut **lent).await?;
-    if row.try_get_unchecked::<i64, _>(0)? == 1 {
+    if can_be_woken(lent).await {
         guarantees.wakeup = Wakeup::Push;
     }
     Ok(guarantees)
+}
+
+async fn is_mariadb(lent: &mut Lent) -> Result<bool, Failure> {
+    let row = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut **lent).await?;
+    Ok(row.try_get_unchecked::<String, _>(0)?.contains("MariaDB"))
+}
+
+/// A waiter is found by a lock of the server's own, which the nodes of a cluster may refuse, and woken by its
+/// connection's number, which a proxy in between may have made up.
+async fn can_be_woken(lent: &mut Lent) -> bool {
+    let Ok(random) = Owner::random() else { return false };
+    let name = format!("polylock_{}", &random.to_hex()[..16]);
+    let probe = format!(
+        "SELECT GET_LOCK('{name}', 0) AND IS_USED_LOCK('{name}') = CONNECTION_ID() AND RELEASE_LOCK('{name}')"
+    );
+    let row = sqlx::raw_sql(AssertSqlSafe(probe)).fetch_one(&mut **lent).await;
+    row.and_then(|row| row.try_get_unchecked::<i64, _>(0)).is_ok_and(|works| works == 1)
 }
 
 async fn setting(lent: &mut Lent, name: &'static str) -> Result<Option<String>, Failure> {

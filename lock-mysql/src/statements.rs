@@ -1,9 +1,16 @@
 use std::{sync::Arc, time::Duration};
 
+use futures_util::stream::BoxStream;
 use lock_core::{Claim, Name};
-use sqlx::AssertSqlSafe;
+use sqlx::{
+    AssertSqlSafe, Either, Executor, MySqlConnection,
+    mysql::{MySqlQueryResult, MySqlRow},
+};
 
-use crate::{bell::Clapper, table::Table};
+use crate::{bell::Nonce, table::Table};
+
+/// The answers to several statements in one text.
+type Answers<'a> = BoxStream<'a, sqlx::Result<Either<MySqlQueryResult, MySqlRow>>>;
 
 /// The longest lease that the server is asked for: a hundred years.
 const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
@@ -11,29 +18,41 @@ const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
 /// The server's clock in microseconds: the least that a new fencing token is.
 const MICROSECONDS: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS UNSIGNED)";
 
-/// How much is left of a lease, in microseconds.
-const LEFT: &str = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), deadline)";
+/// How long a bell's connection sleeps at a time. A server that has lost its client without a word keeps the
+/// connection for so long.
+const NAP: Duration = Duration::from_secs(60);
 
 /// The text of every statement.
 ///
 /// What a lock costs that nobody waits for has parameters, and is prepared once for each connection. All
 /// else is decided by the server in one transaction that is sent as one text: a client that is stopped or
-/// cut off in its midst cannot keep the row locked, and it takes one round trip. All that is written into
-/// a text are numbers and the hexadecimal digits of bytes.
+/// cut off in its midst cannot keep the row locked, and it takes one round trip. MariaDB takes such a text as
+/// one statement, which is prepared, too; MySQL can not, so that what is written into its texts are numbers and
+/// the hexadecimal digits of bytes.
 #[derive(Debug)]
 pub(crate) struct Statements {
     acquire: Arc<str>,
     renew: Arc<str>,
     release: Arc<str>,
+    contend: [Arc<str>; 4],
+    leave: Arc<str>,
+    compound: bool,
     leases: String,
-    queue: String,
     migration: String,
 }
 
 impl Statements {
-    pub(crate) fn new(table: &Table) -> Self {
-        let (leases, queue) = (table.leases(), table.queue());
+    /// `compound` if the server knows statements of several statements.
+    pub(crate) fn new(table: &Table, compound: bool) -> Self {
+        let leases = table.leases();
         let of_this_table = |text: &str| text.trim_end().replace("`polylock`", &format!("`{leases}`")).into();
+        let whole = |body: String| -> Arc<str> {
+            if compound {
+                format!("BEGIN NOT ATOMIC SET {PLACEHOLDERS}, {body}; END").into()
+            } else {
+                body.into()
+            }
+        };
         Self {
             // Assignments run from left to right: the token is decided while owner and deadline are the old
             // ones. The row's own counter is enough for as long as the row is there. The clock is what keeps
@@ -41,8 +60,11 @@ impl Statements {
             acquire: of_this_table(include_str!("statements/acquire.sql")),
             renew: of_this_table(include_str!("statements/renew.sql")),
             release: of_this_table(include_str!("statements/release.sql")),
+            contend: [(false, false), (false, true), (true, false), (true, true)]
+                .map(|(queue, make)| whole(contend(table, queue, make))),
+            leave: whole(leave(table)),
+            compound,
             leases: leases.into(),
-            queue,
             migration: table.migration(),
         }
     }
@@ -66,137 +88,50 @@ impl Statements {
     }
 
     /// Takes the lock, keeps it, or finds it busy and takes or keeps a place in the queue. A lock that is
-    /// free goes to the first in the queue.
+    /// free goes to the first in the queue, who is told.
     ///
-    /// Its one row: whether the lock is held now, the token, how long another has it, how many stand in
-    /// front, and who [got it](Self::promoted).
-    pub(crate) fn contend(&self, claim: &Claim, bell: Option<&Clapper>) -> AssertSqlSafe<String> {
-        let Self { leases, queue, .. } = self;
-        let (name, owner, label) =
-            (hex(claim.name.as_str()), hex(claim.owner.as_bytes()), hex(&*claim.label));
-        let until = format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", Self::length(claim.lease));
-        let (connection, nonce) = bell.map_or_else(
-            || ("NULL".to_owned(), "NULL".to_owned()),
-            |Clapper { connection, nonce }| (connection.to_string(), hex(nonce)),
-        );
-        let place = if claim.queue {
-            format!(
-                "SELECT COALESCE(MAX(ticket), 0) + 1 INTO @ticket FROM `{queue}` WHERE name = {name}; \
-                 INSERT INTO `{queue}` (name, owner, label, ticket, deadline, connection, nonce) \
-                 SELECT {name}, {owner}, {label}, @ticket, {until}, {connection}, {nonce} FROM DUAL \
-                 WHERE NOT @keep AND NOT @take \
-                 ON DUPLICATE KEY UPDATE deadline = {until}, connection = {connection}, nonce = {nonce}; \
-                 DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner} AND (@keep OR @take)"
-            )
-        } else {
-            format!("DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner}")
-        };
-        let (look, first, promoted) = (self.look(&name), self.first(&name), self.promoted(&name));
-        AssertSqlSafe(format!(
-            "INSERT IGNORE INTO `{leases}` (name) VALUES ({name}); \
-             {look}; \
-             SET @keep = @held AND @holder <=> {owner}; \
-             SET @first = ({first}); \
-             SET @take = NOT @held AND (@first IS NULL OR @first = {owner}); \
-             SET @next = IF(@held OR @take, NULL, @first); \
-             {place}; \
-             {promoted}; \
-             UPDATE `{leases}` SET \
-             fence = LAST_INSERT_ID(IF(@take OR @next IS NOT NULL, GREATEST(fence + 1, {MICROSECONDS}), fence)), \
-             owner = IF(@take, {owner}, COALESCE(@next, owner)), \
-             label = IF(@take, {label}, COALESCE(@label, label)), \
-             deadline = IF(@keep OR @take, {until}, COALESCE(@until, deadline)), \
-             waiting = @waiting, version = version + 1 \
-             WHERE name = {name} AND (@keep OR @take OR @next IS NOT NULL OR waiting <> @waiting); \
-             SELECT COUNT(*) INTO @front FROM `{queue}` WHERE name = {name} AND NOT owner <=> @next \
-             AND ticket < (SELECT ticket FROM `{queue}` WHERE name = {name} AND owner = {owner}); \
-             DELETE FROM `{queue}` WHERE name = {name} AND owner = @next; \
-             COMMIT; \
-             SELECT @keep OR @take, LAST_INSERT_ID(), @left, @front, @next, @connection, @nonce"
-        ))
-    }
-
-    /// Gives up the lock or the place in the queue; a lock that is free goes to the first in the queue.
-    ///
-    /// Its one row: whether the claim was there, and who [got it](Self::promoted).
-    pub(crate) fn leave(&self, claim: &Claim) -> AssertSqlSafe<String> {
-        let Self { leases, queue, .. } = self;
-        let (name, owner) = (hex(claim.name.as_str()), hex(claim.owner.as_bytes()));
-        let (look, first, promoted) = (self.look(&name), self.first(&name), self.promoted(&name));
-        AssertSqlSafe(format!(
-            "{look}; \
-             SET @mine = @held AND @holder <=> {owner}; \
-             DELETE FROM `{queue}` WHERE name = {name} AND owner = {owner}; \
-             SET @left_the_queue = ROW_COUNT() > 0; \
-             SET @next = IF(@known AND (@mine OR NOT @held), ({first}), NULL); \
-             {promoted}; \
-             UPDATE `{leases}` SET \
-             fence = IF(@next IS NULL, fence, GREATEST(fence + 1, {MICROSECONDS})), \
-             owner = IF(@mine, @next, COALESCE(@next, owner)), \
-             label = COALESCE(@label, IF(@mine, '', label)), \
-             deadline = COALESCE(@until, IF(@mine, '1970-01-01', deadline)), \
-             waiting = @waiting, version = version + 1 \
-             WHERE name = {name} AND (@mine OR @next IS NOT NULL OR waiting <> @waiting); \
-             DELETE FROM `{queue}` WHERE name = {name} AND owner = @next; \
-             COMMIT; \
-             SELECT @mine OR @left_the_queue, @next, @connection, @nonce"
-        ))
-    }
-
-    /// Starts a transaction, locks the row, and removes the places that have run out. The queue needs no
-    /// locks: whoever changes it has the one on the row.
-    fn look(&self, name: &str) -> String {
-        let Self { leases, queue, .. } = self;
-        format!(
-            "SET @known = 0, @held = 0, @holder = NULL, @left = 0; \
-             START TRANSACTION; \
-             SELECT 1, deadline > UTC_TIMESTAMP(6), owner, {LEFT} INTO @known, @held, @holder, @left \
-             FROM `{leases}` WHERE name = {name} FOR UPDATE; \
-             DELETE FROM `{queue}` WHERE name = {name} AND deadline <= UTC_TIMESTAMP(6)"
-        )
-    }
-
-    fn first(&self, name: &str) -> String {
-        format!("SELECT owner FROM `{}` WHERE name = {name} ORDER BY ticket LIMIT 1", self.queue)
-    }
-
-    /// Reads what goes from the place of `@next` to the lock, its lease first of all, and how many places
-    /// there are without it.
-    fn promoted(&self, name: &str) -> String {
-        let queue = &self.queue;
-        format!(
-            "SET @label = NULL, @until = NULL, @connection = NULL, @nonce = NULL; \
-             SELECT label, deadline, {LEFT}, connection, nonce \
-             INTO @label, @until, @left, @connection, @nonce \
-             FROM `{queue}` WHERE name = {name} AND owner = @next; \
-             SELECT COUNT(*) INTO @waiting FROM `{queue}` WHERE name = {name} AND NOT owner <=> @next"
-        )
-    }
-
-    /// Whether the bell hangs, and then who holds these locks.
-    pub(crate) fn sweep<'a>(
+    /// Its one row: whether the lock is held now, the token, how long another has it, whether others stand in
+    /// front, whether the row was there; then whether more wait, who got the lock, and that one's bell. If the row is not there, the caller has to
+    /// ask again for it to be `make`d first.
+    pub(crate) fn contend<'a>(
         &self,
-        bell: &Clapper,
-        names: impl Iterator<Item = &'a Name>,
-    ) -> AssertSqlSafe<String> {
-        let mut names: Vec<_> = names.map(|name| hex(name.as_str())).collect();
-        // A list must not be empty.
-        names.push("NULL".into());
-        let hangs = self.hangs(bell).0;
+        claim: &'a Claim,
+        bell: Option<&'a Nonce>,
+        make: bool,
+    ) -> Transaction<'a> {
+        let body = &self.contend[usize::from(claim.queue) * 2 + usize::from(make)];
+        Transaction { body: body.clone(), compound: self.compound, claim, bell }
+    }
+
+    /// Gives up the lock or the place in the queue; a lock that is free goes to the first in the queue, who
+    /// is told unless it listens to our own bell.
+    ///
+    /// Its one row: whether the claim was there; then whether more wait, who got the lock, and that one's bell.
+    pub(crate) fn leave<'a>(&self, claim: &'a Claim, bell: Option<&'a Nonce>) -> Transaction<'a> {
+        Transaction { body: self.leave.clone(), compound: self.compound, claim, bell }
+    }
+
+    /// Ends the sleep of a waiter's connection. Error 1094 says that none sleeps.
+    pub(crate) fn ring(&self, Nonce(nonce): &Nonce) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!("KILL QUERY IS_USED_LOCK('polylock_{nonce}')"))
+    }
+
+    /// Gives up the bell's lock, reads who [holds](Self::holders), and sleeps with the lock taken.
+    pub(crate) fn nap(&self, bell: &Nonce, names: &[Name]) -> AssertSqlSafe<String> {
+        let (Nonce(nonce), holders) = (bell, self.holders(names).0);
         AssertSqlSafe(format!(
-            "{hangs}; SELECT name, owner FROM `{}` WHERE name IN ({})",
-            self.leases,
-            names.join(", ")
+            "DO RELEASE_LOCK('polylock_{nonce}'); {holders}; \
+             SELECT GET_LOCK('polylock_{nonce}', 0), SLEEP({})",
+            NAP.as_secs()
         ))
     }
 
-    /// Whether a waiter's connection sleeps under its nonce. Servers count connections anew after a start,
-    /// and other servers count their own, but no two draw the same nonce.
-    pub(crate) fn hangs(&self, Clapper { connection, nonce }: &Clapper) -> AssertSqlSafe<String> {
-        AssertSqlSafe(format!(
-            "SELECT COUNT(*) FROM information_schema.processlist \
-             WHERE id = {connection} AND info LIKE 'SELECT SLEEP(%{nonce}'"
-        ))
+    /// Who holds these locks.
+    pub(crate) fn holders(&self, names: &[Name]) -> AssertSqlSafe<String> {
+        // A list must not be empty.
+        let names = names.iter().map(|name| hex(name.as_str())).chain(["NULL".into()]);
+        let names = names.collect::<Vec<_>>().join(", ");
+        AssertSqlSafe(format!("SELECT name, owner FROM `{}` WHERE name IN ({names})", self.leases))
     }
 
     /// The prepared statement's parameter for a lease: microseconds, rounded up.
@@ -204,6 +139,140 @@ impl Statements {
         let whole = lease.min(LONGEST).as_nanos().div_ceil(1_000).max(1);
         u64::try_from(whole).unwrap_or(u64::MAX)
     }
+}
+
+/// A transaction for a claim.
+#[derive(Debug)]
+pub(crate) struct Transaction<'a> {
+    body: Arc<str>,
+    compound: bool,
+    claim: &'a Claim,
+    bell: Option<&'a Nonce>,
+}
+
+impl Transaction<'_> {
+    /// Sends it. Its row comes after the commit; an error after that is about the bell.
+    pub(crate) fn send<'a>(&'a self, connection: &'a mut MySqlConnection) -> Answers<'a> {
+        let Claim { name, owner, label, lease, .. } = self.claim;
+        let (name, owner, label) = (name.as_str().as_bytes(), owner.as_bytes().as_slice(), label.as_bytes());
+        let (lease, bell) = (Statements::length(*lease), self.bell.map(|Nonce(nonce)| nonce.as_bytes()));
+        if self.compound {
+            let query = sqlx::query(AssertSqlSafe(self.body.clone()));
+            return connection.fetch_many(query.bind(name).bind(owner).bind(label).bind(lease).bind(bell));
+        }
+        let bell = bell.map_or_else(|| "NULL".into(), hex);
+        let (name, owner, label) = (hex(name), hex(owner), hex(label));
+        connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(format!(
+            "SET @name = {name}, @me = {owner}, @label = {label}, @lease = {lease}, @bell = {bell}, {}",
+            self.body
+        ))))
+    }
+}
+
+/// What a transaction is given.
+const PLACEHOLDERS: &str = "@name = ?, @me = ?, @label = ?, @lease = ?, @bell = ?";
+
+/// Deadline of a claim that asks now.
+const UNTIL: &str = "UTC_TIMESTAMP(6) + INTERVAL @lease MICROSECOND";
+
+/// Whether a claim that contends gets the lock.
+const TAKE: &str = "(NOT @held AND COALESCE(@first = @me, @known))";
+
+/// Who else gets it.
+const NEXT: &str = "IF(@held, NULL, NULLIF(@first, @me))";
+
+/// After [`look`] and [`first`] nothing changes until the commit: whoever changes the row, or its queue, has
+/// the lock on the row.
+fn contend(table: &Table, queue: bool, make: bool) -> String {
+    let (leases, places) = (table.leases(), table.queue());
+    let make =
+        if make { format!("INSERT IGNORE INTO `{leases}` (name) VALUES (@name); ") } else { String::new() };
+    let count = format!("(SELECT COUNT(*) FROM `{places}` WHERE name = @name)");
+    let (place, mine, only) = if queue {
+        let place = format!(
+            "INSERT INTO `{places}` (name, owner, label, ticket, deadline, nonce) \
+             SELECT @name, @me, @label, @ticket, {UNTIL}, @bell FROM DUAL \
+             WHERE @known AND NOT @mine AND NOT {TAKE} \
+             ON DUPLICATE KEY UPDATE ticket = IF(deadline > UTC_TIMESTAMP(6), ticket, @ticket), \
+             deadline = {UNTIL}, nonce = @bell; "
+        );
+        (place, "@mine", String::new())
+    } else {
+        (String::new(), "1", format!(" AND (@mine OR NOT @held OR waiting <> {count})"))
+    };
+    let (look, first, ring) = (look(leases), first(&places, "1"), ring(NEXT));
+    format!(
+        "{RESET}; {make}{look}; {first}; {place}\
+         DELETE FROM `{places}` WHERE name = @name AND (deadline <= UTC_TIMESTAMP(6) \
+         OR NOT @held AND owner = @first OR {mine} AND owner = @me); \
+         UPDATE `{leases}` SET \
+         fence = LAST_INSERT_ID(IF(@held, fence, GREATEST(fence + 1, {MICROSECONDS}))), \
+         owner = IF(@held, owner, COALESCE(@first, @me)), \
+         label = IF(@held, label, IF({TAKE}, @label, @their_label)), \
+         deadline = IF(@mine OR {TAKE}, {UNTIL}, IF(@held, deadline, @until)), \
+         waiting = {count}, version = version + 1 \
+         WHERE name = @name{only}; \
+         COMMIT; \
+         SELECT @mine OR {TAKE}, LAST_INSERT_ID(), \
+         CAST(IF(@held, @left, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), @until)) AS SIGNED), \
+         @held AND COALESCE(@first <> @me, 0), CAST(@known AS SIGNED), \
+         @waiting > 1, {NEXT}, IF({NEXT} IS NULL, NULL, @nonce); \
+         {ring}"
+    )
+}
+
+fn leave(table: &Table) -> String {
+    let (leases, places) = (table.leases(), table.queue());
+    let (look, ring) = (look(leases), ring("@first"));
+    let first = first(&places, "owner <> @me AND @known AND (@mine OR NOT @held)");
+    // A place that has run out is not there any more; others clear it away.
+    format!(
+        "{RESET}; {look}; {first}; \
+         DELETE FROM `{places}` WHERE name = @name AND owner IN (@me, @first) \
+         AND deadline > UTC_TIMESTAMP(6); \
+         SET @gone = ROW_COUNT(); \
+         UPDATE `{leases}` SET \
+         fence = IF(@first IS NULL, fence, GREATEST(fence + 1, {MICROSECONDS})), \
+         owner = IF(@mine OR @first IS NOT NULL, @first, owner), \
+         label = IF(@first IS NULL, IF(@mine, '', label), @their_label), \
+         deadline = IF(@first IS NULL, IF(@mine, '1970-01-01', deadline), @until), \
+         waiting = GREATEST(CAST(waiting AS SIGNED) - @gone, 0), version = version + 1 \
+         WHERE name = @name; \
+         COMMIT; \
+         SELECT @mine OR @gone > (@first IS NOT NULL), @waiting > @gone, @first, @nonce; \
+         {ring}"
+    )
+}
+
+/// What stays so where no row is found.
+const RESET: &str = "@known = 0, @held = 0, @mine = 0, @left = 0, @ticket = 0, @waiting = 0, \
+                     @first = NULL, @their_label = NULL, @until = NULL, @nonce = NULL";
+
+/// Starts a transaction, locks the row and reads what it says.
+fn look(leases: &str) -> String {
+    format!(
+        "START TRANSACTION; \
+         SELECT 1, deadline > UTC_TIMESTAMP(6), deadline > UTC_TIMESTAMP(6) AND owner <=> @me, \
+         TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), deadline), version, waiting \
+         INTO @known, @held, @mine, @left, @ticket, @waiting FROM `{leases}` WHERE name = @name FOR UPDATE"
+    )
+}
+
+/// Reads what goes from the first place in the queue to the lock, its lease first of all.
+fn first(places: &str, condition: &str) -> String {
+    format!(
+        "SELECT owner, label, deadline, nonce INTO @first, @their_label, @until, @nonce \
+         FROM `{places}` FORCE INDEX (turn) \
+         WHERE name = @name AND deadline > UTC_TIMESTAMP(6) AND {condition} ORDER BY ticket LIMIT 1"
+    )
+}
+
+/// Rings the bell of who got the lock, unless it is our own.
+fn ring(next: &str) -> String {
+    format!(
+        "KILL QUERY IF({next} IS NULL OR @nonce IS NULL OR @nonce <=> @bell, 0, \
+         IS_USED_LOCK(CONCAT('polylock_', @nonce)))"
+    )
 }
 
 /// Bytes as a literal that no character set, mode or quote can change.

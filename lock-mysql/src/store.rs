@@ -1,13 +1,15 @@
 use std::{sync::Arc, time::Duration};
 
+use futures_util::TryStreamExt;
 use lock_core::{Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result};
-use sqlx::{AssertSqlSafe, Row, mysql::MySqlRow};
+use sqlx::{Row, mysql::MySqlRow};
 
 use crate::{
-    bell::{Bell, Clapper, Ear, Promoted},
+    bell::{Bell, Ear, Nonce, Promoted},
+    crowd::Crowd,
     error::{Failure, from_sqlx, unexpected},
     pool::{Lent, Pool},
-    statements::Statements,
+    statements::{Statements, Transaction},
 };
 
 /// How often a step is begun anew after another transaction was in its way, or after the table was made.
@@ -20,6 +22,7 @@ pub(crate) struct Store {
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) bell: Bell,
+    pub(crate) crowd: Arc<Crowd>,
 }
 
 impl Store {
@@ -76,24 +79,26 @@ impl Store {
 
     async fn try_acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt, Failure> {
         let mut lent = self.pool.lend().await?;
-        let owner = claim.owner.as_bytes().as_slice();
-        let taken = sqlx::query(self.statements.acquire())
-            .bind(owner)
-            .bind(owner)
-            .bind(&*claim.label)
-            .bind(Statements::length(claim.lease))
-            .bind(claim.name.as_str().as_bytes())
-            .bind(owner)
-            .execute(&mut *lent)
-            .await?;
-        if taken.rows_affected() > 0 {
-            self.pool.give_back(lent);
-            return Ok(held(claim, taken.last_insert_id(), since));
+        if !self.crowd.stands_before(claim) {
+            let owner = claim.owner.as_bytes().as_slice();
+            let taken = sqlx::query(self.statements.acquire())
+                .bind(owner)
+                .bind(owner)
+                .bind(&*claim.label)
+                .bind(Statements::length(claim.lease))
+                .bind(claim.name.as_str().as_bytes())
+                .bind(owner)
+                .execute(&mut *lent)
+                .await?;
+            if taken.rows_affected() > 0 {
+                self.pool.give_back(lent);
+                return Ok(held(claim, taken.last_insert_id(), since));
+            }
         }
 
         // Before the look, so that it hears every hand-over that the look did not see.
         let mut ear = if claim.queue { self.bell.listen(claim) } else { None };
-        let (mut attempt, mut handed_over) = self.contend(&mut lent, claim, ear.as_ref(), since).await?;
+        let mut attempt = self.contend(lent, claim, ear.as_ref(), since).await?;
         let mut hung = None;
         if claim.queue && ear.is_none() && matches!(attempt, Attempt::Busy(_)) {
             // To hang the bell up is for those who have to wait. If it takes long, then in the background.
@@ -103,13 +108,8 @@ impl Store {
             {
                 hung = None;
                 ear = self.bell.listen(claim);
-                let (again, promoted) = self.contend(&mut lent, claim, ear.as_ref(), since).await?;
-                (attempt, handed_over) = (again, promoted.or(handed_over));
+                attempt = self.contend(self.pool.lend().await?, claim, ear.as_ref(), since).await?;
             }
-        }
-        match handed_over {
-            Some(promoted) => self.bell.ring(promoted, lent).await,
-            None => self.pool.give_back(lent),
         }
         if let Attempt::Busy(busy) = &mut attempt {
             busy.wake = match (ear, hung) {
@@ -122,28 +122,35 @@ impl Store {
         Ok(attempt)
     }
 
-    /// One look at a lock that was not free; and whom to tell that the lock is theirs.
+    /// One look at a lock that was not free. If it is free now, whoever gets it is told.
     async fn contend(
         &self,
-        lent: &mut Lent,
+        mut lent: Lent,
         claim: &Claim,
         ear: Option<&Ear>,
         since: Moment,
-    ) -> Result<(Attempt, Option<Promoted>), Failure> {
-        let row = self.decide(lent, self.statements.contend(claim, ear.map(|ear| &ear.clapper))).await?;
-        let promoted = promoted(&row, 4)?;
-        if row.try_get_unchecked::<i64, _>(0)? != 0 {
-            return Ok((held(claim, row.try_get_unchecked(1)?, since), promoted));
+    ) -> Result<Attempt, Failure> {
+        let bell = ear.map(|ear| &ear.bell);
+        // Who has seen a crowd has seen the row.
+        let make = !self.crowd.waits_for(&claim.name);
+        let mut decided = self.decide(&mut lent, self.statements.contend(claim, bell, make)).await?;
+        if !make && decided.row.try_get_unchecked::<i64, _>(4)? == 0 {
+            decided = self.decide(&mut lent, self.statements.contend(claim, bell, true)).await?;
         }
-        let (left, in_front): (i64, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
-        let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+        let row = self.conclude(lent, claim, decided, 5).await?;
+        if row.try_get_unchecked::<i64, _>(0)? != 0 {
+            return Ok(held(claim, row.try_get_unchecked(1)?, since));
+        }
+        self.crowd.learn(&claim.name, claim.queue || self.crowd.waits_for(&claim.name));
+        let (left, in_front): (Option<i64>, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
+        let left = Duration::from_micros(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
         // Only the first in the queue looks whether the holder lives; the others keep their places.
         let recheck_within = match (claim.queue, in_front) {
             (false, _) => left,
             (true, 0) => left.min(claim.lease / 3),
             (true, _) => claim.lease / 3,
         };
-        Ok((Attempt::Busy(Busy::new(None, recheck_within)), promoted))
+        Ok(Attempt::Busy(Busy::new(None, recheck_within)))
     }
 
     async fn try_renew(&self, claim: &Claim) -> Result<Renewal, Failure> {
@@ -161,39 +168,72 @@ impl Store {
 
     async fn try_release(&self, claim: &Claim) -> Result<Released, Failure> {
         let mut lent = self.pool.lend().await?;
-        let freed = sqlx::query(self.statements.release())
-            .bind(claim.name.as_str().as_bytes())
-            .bind(claim.owner.as_bytes().as_slice())
-            .execute(&mut *lent)
-            .await?;
-        if freed.rows_affected() > 0 {
-            self.pool.give_back(lent);
-            return Ok(Released::Released);
+        if !self.crowd.waits_for(&claim.name) {
+            let freed = sqlx::query(self.statements.release())
+                .bind(claim.name.as_str().as_bytes())
+                .bind(claim.owner.as_bytes().as_slice())
+                .execute(&mut *lent)
+                .await?;
+            if freed.rows_affected() > 0 {
+                self.pool.give_back(lent);
+                return Ok(Released::Released);
+            }
         }
-        let row = self.decide(&mut lent, self.statements.leave(claim)).await?;
+        let bell = self.bell.nonce();
+        let decided = self.decide(&mut lent, self.statements.leave(claim, bell.as_ref())).await?;
+        let row = self.conclude(lent, claim, decided, 1).await?;
         let was_there: i64 = row.try_get_unchecked(0)?;
-        match promoted(&row, 1)? {
-            Some(promoted) => self.bell.ring(promoted, lent).await,
-            None => self.pool.give_back(lent),
-        }
         Ok(if was_there != 0 { Released::Released } else { Released::Absent })
     }
 
-    /// Runs a transaction; its one row comes after the commit.
-    async fn decide(&self, lent: &mut Lent, text: AssertSqlSafe<String>) -> Result<MySqlRow, Failure> {
-        let mut rows = sqlx::raw_sql(text).fetch_all(&mut **lent).await?;
-        Ok(rows.pop().ok_or_else(unexpected)?)
+    /// Runs a transaction; its one row comes after the commit, and then the word on the bell that it rang.
+    async fn decide(&self, lent: &mut Lent, transaction: Transaction<'_>) -> Result<Decided, Failure> {
+        let mut answers = transaction.send(lent);
+        let mut row = None;
+        loop {
+            match answers.try_next().await {
+                Ok(Some(answer)) => row = answer.right().or(row),
+                Ok(None) => return Ok(Decided { row: row.ok_or_else(unexpected)?, told: Ok(()) }),
+                Err(error) => {
+                    let Some(row) = row else { return Err(error.into()) };
+                    return Ok(Decided { row, told: Err(error.into()) });
+                }
+            }
+        }
+    }
+
+    /// Notes how many wait, and sees to it that whoever got the lock is told; both are in the columns of
+    /// the row from this one on.
+    async fn conclude(
+        &self,
+        lent: Lent,
+        claim: &Claim,
+        Decided { row, told }: Decided,
+        first: usize,
+    ) -> Result<MySqlRow, Failure> {
+        let waiting: i64 = row.try_get_unchecked(first)?;
+        self.crowd.learn(&claim.name, waiting > 0);
+        let owner: Option<Vec<u8>> = row.try_get_unchecked(first + 1)?;
+        let owner = owner.and_then(|owner| Some(Owner::from_bytes(owner.try_into().ok()?)));
+        let nonce: Option<String> = row.try_get_unchecked(first + 2)?;
+        match owner.zip(nonce.map(Nonce)) {
+            Some((owner, bell)) => {
+                self.bell.ring(Promoted { name: claim.name.clone(), owner, bell }, told, lent).await;
+            }
+            // There was none to ring.
+            None if told.as_ref().err().is_none_or(Failure::is_nobody) => self.pool.give_back(lent),
+            None => {}
+        }
+        Ok(row)
     }
 }
 
-/// Who got the lock and can be woken, in the columns of a row from this one on.
-fn promoted(row: &MySqlRow, first: usize) -> Result<Option<Promoted>, Failure> {
-    let owner: Option<Vec<u8>> = row.try_get_unchecked(first)?;
-    let connection: Option<u64> = row.try_get_unchecked(first + 1)?;
-    let nonce: Option<String> = row.try_get_unchecked(first + 2)?;
-    let clapper = connection.zip(nonce).map(|(connection, nonce)| Clapper { connection, nonce });
-    let owner = owner.and_then(|owner| Some(Owner::from_bytes(owner.try_into().ok()?)));
-    Ok(owner.zip(clapper).map(|(owner, clapper)| Promoted { owner, clapper }))
+/// What a transaction led to.
+#[derive(Debug)]
+struct Decided {
+    row: MySqlRow,
+    /// Whether the bell of who got the lock was rung.
+    told: Result<(), Failure>,
 }
 
 fn held(claim: &Claim, token: u64, since: Moment) -> Attempt {

@@ -57,9 +57,9 @@ CREATE TABLE IF NOT EXISTS `{queue}` (
   label VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   ticket BIGINT UNSIGNED NOT NULL,
   deadline DATETIME(6) NOT NULL,
-  connection BIGINT UNSIGNED NULL,
   nonce CHAR(16) CHARACTER SET ascii COLLATE ascii_bin NULL,
-  PRIMARY KEY (name, owner)
+  PRIMARY KEY (name, owner),
+  KEY turn (name, ticket)
 ) ENGINE=InnoDB;
 "
         )

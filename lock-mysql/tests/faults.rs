@@ -128,7 +128,7 @@ async fn waiters_look_again_when_their_connection_is_killed_or_the_server_restar
     let (ours, theirs) = (claim("a"), claim("a"));
     held(&holder, &ours).await;
     let wake = armed(&waiter, &theirs).await;
-    let sleeping = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
+    let sleeping = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT GET_LOCK%'";
     server.sql(&format!("KILL {}", server.sql(sleeping)));
     timeout(PATIENCE, wake).await.expect("the wake");
     let wake = armed(&waiter, &theirs).await;
@@ -234,10 +234,9 @@ async fn waiting_costs_one_connection_and_only_while_it_lasts() {
         let name = number.to_string();
         waits.push(armed(&waiter, &claim(&name)).await);
     }
-    let sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
-    until("the bell", || server.sql(sleeping).trim() == "1").await;
+    until("the bell", || server.sleepers() == 1).await;
     drop(waits);
-    until("its end", || server.connections() <= before + 1 && server.sql(sleeping).trim() == "0").await;
+    until("its end", || server.connections() <= before + 1 && server.sleepers() == 0).await;
 }
 
 #[tokio::test]

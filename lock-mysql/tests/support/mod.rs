@@ -84,6 +84,12 @@ impl Server {
         self.sql(count).trim().parse().unwrap()
     }
 
+    /// How many connections sleep until they are woken.
+    pub fn sleepers(&self) -> usize {
+        let count = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT GET_LOCK%'";
+        self.sql(count).trim().parse().unwrap()
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
