@@ -40,12 +40,18 @@ impl View {
         let known = self.revision;
         for event in events {
             let Some(kv) = event.kv().filter(|kv| kv.mod_revision() > known) else { continue };
-            match event.event_type() {
-                EventType::Put => self.made.insert(kv.key().to_vec(), kv.create_revision()),
-                EventType::Delete => self.made.remove(kv.key()),
-            };
-            self.revision = self.revision.max(kv.mod_revision());
+            let created = (event.event_type() == EventType::Put).then_some(kv.create_revision());
+            self.change(kv.key(), created, kv.mod_revision());
         }
+    }
+
+    /// At this revision the key was written, made by that one, or deleted.
+    fn change(&mut self, key: &[u8], created: Option<i64>, revision: i64) {
+        match created {
+            Some(created) => self.made.insert(key.to_vec(), created),
+            None => self.made.remove(key),
+        };
+        self.revision = self.revision.max(revision);
     }
 
     /// Where the key stands that this revision made.
@@ -59,5 +65,49 @@ impl View {
         } else {
             Place::First
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two keys in the queue, made by the revisions 3 and 5, and everything known up to 6.
+    fn view() -> View {
+        let made = [(b"a".to_vec(), 3), (b"b".to_vec(), 5)].into();
+        View { made, revision: 6 }
+    }
+
+    #[test]
+    fn a_key_is_the_first_when_the_last_older_one_is_gone() {
+        let mut view = view();
+        assert_eq!(view.place("c", 7), Place::Unseen);
+        view.change(b"c", Some(7), 7);
+        assert_eq!(["a", "b", "c"].map(|key| view.place(key, view.made[key.as_bytes()])), {
+            [Place::First, Place::Behind, Place::Behind]
+        });
+        // Whoever waits in the middle may go at any time: that brings nobody to the front.
+        view.change(b"b", None, 8);
+        assert_eq!(view.place("c", 7), Place::Behind);
+        view.change(b"a", None, 9);
+        assert_eq!(view.place("c", 7), Place::First);
+        view.change(b"d", Some(10), 10);
+        assert_eq!(view.place("c", 7), Place::First);
+    }
+
+    #[test]
+    fn a_key_that_was_made_again_is_not_the_same_claim() {
+        let mut view = view();
+        view.change(b"b", None, 7);
+        assert_eq!(view.place("b", 5), Place::Gone);
+        view.change(b"b", Some(8), 8);
+        assert_eq!((view.place("b", 5), view.place("b", 8)), (Place::Gone, Place::Behind));
+    }
+
+    #[test]
+    fn a_key_that_was_only_written_again_keeps_its_place() {
+        let mut view = view();
+        view.change(b"a", Some(3), 7);
+        assert_eq!((view.place("a", 3), view.place("b", 5)), (Place::First, Place::Behind));
     }
 }

@@ -6,8 +6,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use lock_core::{Guard, Locks};
-use support::{PATIENCE, Server};
+use lock_core::{Backend, Guard, Locks};
+use support::{PATIENCE, Server, busy, claim, held, soon};
 use tokio::task::JoinHandle;
 
 /// The usual ttl.
@@ -48,13 +48,29 @@ async fn rate(server: &Server) -> (f64, u64) {
     (messages as f64 / SPAN.as_secs_f64(), messages)
 }
 
+/// The next in line holds by what the watch has told.
+#[tokio::test]
+async fn a_hand_over_is_one_request() {
+    let server = Server::start(&[]);
+    let (one, other) = (server.backend().await, server.backend().await);
+    let (first, second) = (claim("a"), claim("a"));
+    held(&one, &first).await;
+    let told = busy(&other, &second).await;
+    let before = server.messages();
+    one.release(&first).await.unwrap();
+    soon("the wake", told.wake.unwrap()).await;
+    held(&other, &second).await;
+    assert_eq!(server.messages() - before, 1);
+}
+
 #[tokio::test]
 async fn a_hundred_waiting_tasks_cost_less_than_two_requests_a_second() {
     let server = Server::start(&[]);
     let (holder, waiters) = (process(&server).await, process(&server).await);
     let guard = hold(&holder).await;
     let waiting: Vec<_> = (0..100).map(|_| wait(&waiters)).collect();
-    until("all wait", || waiters.statistics().waiting == 100 && waiters.statistics().acquire.answers == 1).await;
+    until("all wait", || waiters.statistics().waiting == 100 && waiters.statistics().acquire.answers == 1)
+        .await;
     let (rate, messages) = rate(&server).await;
     println!("{messages} requests in {SPAN:?}");
     assert!(rate < 2.0, "{rate} requests a second");

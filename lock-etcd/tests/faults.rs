@@ -47,6 +47,25 @@ async fn a_waiter_that_lost_its_place_takes_a_new_one() {
     held(&second, &waiter).await;
 }
 
+/// One in the middle goes: those behind it have others in front all the same.
+#[tokio::test]
+async fn a_waiter_that_gives_up_lets_nobody_pass() {
+    let server = Server::start(&[]);
+    let [first, second, third] = [server.backend().await, server.backend().await, server.backend().await];
+    let (holder, middle, last) = (claim("a"), claim("a"), claim("a"));
+    held(&first, &holder).await;
+    busy(&second, &middle).await;
+    let told = busy(&third, &last).await;
+    let mut wake = told.wake.unwrap();
+    assert_eq!(second.release(&middle).await.unwrap(), Released::Released);
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut wake).await;
+    assert!(early.is_err(), "woken though the lock is held");
+    busy(&third, &last).await;
+    first.release(&holder).await.unwrap();
+    soon("the wake", wake).await;
+    held(&third, &last).await;
+}
+
 fn lock_etcd_key(server: &Server, claim: &lock_core::Claim) -> String {
     format!("{}/{}", support::lock_name(server, claim.name.as_str()), claim.owner.to_hex())
 }
