@@ -6,13 +6,14 @@ use crate::{
     mutants,
     options::Terms,
     statistics::{Counters, Statistics},
-    wrap::Traced,
+    wrap::Meter,
 };
 
 /// The backend as core uses it: every verb with a time limit, and the one clean-up for all cases.
 #[derive(Debug)]
 pub(crate) struct Verbs {
-    backend: Traced<Box<dyn Backend>>,
+    backend: Box<dyn Backend>,
+    meter: Meter,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) terms: Terms,
     pub(crate) counters: Counters,
@@ -20,21 +21,22 @@ pub(crate) struct Verbs {
 
 impl Verbs {
     pub(crate) fn new(backend: Box<dyn Backend>, clock: Arc<dyn Clock>, terms: Terms) -> Self {
-        Self { backend: Traced::new(backend), clock, terms, counters: Counters::default() }
+        Self { backend, meter: Meter::default(), clock, terms, counters: Counters::default() }
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
-        &self.backend
+        &*self.backend
     }
 
     pub(crate) async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let limit = self.terms.verb_limit;
-        self.limited(limit, "acquiring", claim, self.backend.acquire(claim)).await
+        self.limited(limit, "acquiring", claim, self.meter.acquire(claim, (*self.backend).acquire(claim)))
+            .await
     }
 
     pub(crate) async fn renew(&self, claim: &Claim) -> Result<Renewal> {
         let limit = self.terms.renewal_limit();
-        self.limited(limit, "renewing", claim, self.backend.renew(claim)).await
+        self.limited(limit, "renewing", claim, self.meter.renew(claim, (*self.backend).renew(claim))).await
     }
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
@@ -42,7 +44,8 @@ impl Verbs {
     }
 
     async fn release_within(&self, limit: Duration, claim: &Claim) -> Result<Released> {
-        self.limited(limit, "releasing", claim, self.backend.release(claim)).await
+        self.limited(limit, "releasing", claim, self.meter.release(claim, (*self.backend).release(claim)))
+            .await
     }
 
     async fn limited<T>(
@@ -100,7 +103,7 @@ impl Verbs {
 
     pub(crate) fn statistics(&self) -> Statistics {
         let mut statistics = self.counters.snapshot();
-        [statistics.acquire, statistics.renew, statistics.release] = self.backend.verbs();
+        [statistics.acquire, statistics.renew, statistics.release] = self.meter.verbs();
         statistics
     }
 }
