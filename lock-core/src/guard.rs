@@ -7,12 +7,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Error, ErrorKind, FencingToken, Loss, Name, Owner, Released, Result, hold::Hold, keeper::Ending,
-};
+use crate::{Error, ErrorKind, FencingToken, Loss, Name, Owner, Released, Result, hold::Hold};
 
 /// A held lock. It is renewed in the background until it is released, dropped or lost.
 ///
@@ -25,8 +22,6 @@ use crate::{
 #[must_use = "dropping a guard releases its lock at once"]
 pub struct Guard {
     hold: Arc<Hold>,
-    /// `None` only while `release` consumes the guard.
-    ending: Option<Ending>,
 }
 
 /// What [`Guard::release`] found.
@@ -40,8 +35,8 @@ pub enum Release {
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Arc<Hold>, ending: Ending) -> Self {
-        Self { hold, ending: Some(ending) }
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self { hold }
     }
 
     /// The lock's name.
@@ -169,35 +164,25 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping it midway only gives up the answer; the lock is released all the same.
-    pub async fn release(mut self) -> Result<Release> {
-        let (reply, answer) = oneshot::channel();
-        let asked = self.ending.take().map(|ending| ending.send(reply));
-        self.hold.end(Loss::Released);
+    pub async fn release(self) -> Result<Release> {
+        let loose = self.hold.leave();
         let loss = self.hold.loss().filter(|loss| *loss != Loss::Released);
-        if !matches!(asked, Some(Ok(()))) {
-            // The keeper has ended before: closed, or its runtime is gone.
-            return match loss {
-                Some(loss) => Ok(Release::AlreadyLost(loss)),
-                None => Err(no_keeper()),
-            };
-        }
-        match (answer.await.map_err(|_| no_keeper())?, loss) {
-            (Ok(_), Some(loss)) => Ok(Release::AlreadyLost(loss)),
-            (Ok(Released::Released), None) => Ok(Release::Released),
-            (Ok(Released::Absent), None) => Ok(Release::AlreadyLost(Loss::Revoked)),
-            (Err(error), _) => Err(error),
+        let (Some(loose), false) = (loose, loss == Some(Loss::RuntimeGone)) else {
+            // There is nothing left to release, or nobody left to do it.
+            return Ok(Release::AlreadyLost(loss.unwrap_or(Loss::Revoked)));
+        };
+        match (loose.end(self.hold.verbs()).await?, loss) {
+            (_, Some(loss)) => Ok(Release::AlreadyLost(loss)),
+            (Released::Released, None) => Ok(Release::Released),
+            (Released::Absent, None) => Ok(Release::AlreadyLost(Loss::Revoked)),
         }
     }
 }
 
-fn no_keeper() -> Error {
-    Error::new(ErrorKind::NoRuntime, "the runtime of the locks has shut down; the lease will end the lock")
-}
-
 impl Drop for Guard {
-    /// Marks the end and wakes the keeper, whose task releases.
+    /// Marks the end and leaves the release to the janitor.
     fn drop(&mut self) {
-        self.hold.end(Loss::Released);
+        drop(self.hold.leave());
     }
 }
 

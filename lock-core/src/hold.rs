@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::{Claim, FencingToken, Lease, Loss, Moment, mutants, verbs::Verbs};
+use crate::{Claim, FencingToken, Lease, Loss, Moment, janitor::Loose, mutants, verbs::Verbs};
 
 /// A held claim, as its guard and its keeper both see it.
 ///
@@ -23,6 +24,7 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Fires at the end, whatever it was.
     ended: CancellationToken,
+    guard_gone: Notify,
     warned_of_short_lease: AtomicBool,
 }
 
@@ -31,10 +33,13 @@ struct State {
     lease: Lease,
     valid_until: Moment,
     loss: Option<Loss>,
+    /// What is to be released, until somebody takes it.
+    loose: Option<Loose>,
 }
 
 impl Hold {
-    pub(crate) fn new(claim: Claim, token: FencingToken, lease: Lease, verbs: Arc<Verbs>) -> Self {
+    pub(crate) fn new(loose: Loose, token: FencingToken, lease: Lease, verbs: Arc<Verbs>) -> Self {
+        let claim = loose.claim().clone();
         let lease = as_core_counts(lease, &verbs);
         let valid_until = valid_until(lease, &verbs);
         debug!(name = %claim.name, owner = ?claim.owner, %token, "acquired");
@@ -44,8 +49,9 @@ impl Hold {
             claim,
             token,
             verbs,
-            state: Mutex::new(State { lease, valid_until, loss: None }),
+            state: Mutex::new(State { lease, valid_until, loss: None, loose: Some(loose) }),
             ended: CancellationToken::new(),
+            guard_gone: Notify::new(),
             warned_of_short_lease: AtomicBool::new(false),
         };
         hold.warn_of_short_lease(lease);
@@ -111,6 +117,31 @@ impl Hold {
 
     pub(crate) fn usable(&self) -> Duration {
         self.verbs.terms.usable(self.lease().length)
+    }
+
+    /// The guard's part: what it has to release, unless somebody took it before.
+    pub(crate) fn leave(&self) -> Option<Loose> {
+        self.end(Loss::Released);
+        self.guard_gone.notify_one();
+        self.state().loose.take()
+    }
+
+    /// Resolves once the guard has left. For one who waits.
+    pub(crate) async fn guard_gone(&self) {
+        self.guard_gone.notified().await;
+    }
+
+    /// Has the claim released in the background.
+    pub(crate) fn let_go(&self) {
+        drop(self.state().loose.take());
+    }
+
+    /// The server's word is that the claim is not there.
+    pub(crate) fn gone(&self) {
+        let loose = self.state().loose.take();
+        if let Some(loose) = loose {
+            loose.gone();
+        }
     }
 
     pub(crate) fn ended(&self) -> &CancellationToken {

@@ -1,15 +1,16 @@
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
-use tracing::debug;
+use tracing::{debug, warn};
 
-use crate::{Claim, ledger::Entry, mutants, verbs::Verbs};
+use crate::{Claim, Error, ErrorKind, Released, Result, ledger::Entry, mutants, verbs::Verbs};
 
-/// A claim that may be on the server and that no task keeps yet. Dropping it has it released.
+/// A claim that may be on the server. Dropping it has it released in the background.
 ///
-/// The future of an acquire owns one from before its first request, so that a cancelled acquire leaves
-/// nothing behind. Dropping only sends to the janitor's channel: no I/O, no spawn, no runtime needed.
+/// The future of an acquire owns one from before its first request, then the guard, then the future of
+/// its release: so nothing that is cancelled, dropped or given up leaves anything behind. Dropping only
+/// sends to the janitor's channel: no I/O, no spawn, no runtime needed.
 #[derive(Debug)]
 pub(crate) struct Loose {
     claim: Option<(Claim, Entry, TaskTrackerToken)>,
@@ -39,15 +40,32 @@ impl Loose {
         &self.claim.as_ref().expect("a loose claim has its claim until it is consumed").0
     }
 
-    /// A keeper has it now.
-    pub(crate) fn kept(mut self) -> (Claim, Entry) {
-        let (claim, entry, _) = self.claim.take().expect("a loose claim has its claim until it is consumed");
-        (claim, entry)
+    /// The server's word is that it is not there.
+    pub(crate) fn gone(mut self) {
+        if let Some((_, entry, _)) = self.claim.take() {
+            entry.close(true);
+        }
     }
 
-    /// The server's word is that it is not there.
-    pub(crate) fn gone(self) {
-        self.kept().1.close(true);
+    /// Releases it here, within one verb limit; what is not settled then goes on in the background.
+    pub(crate) async fn end(mut self, verbs: &Verbs) -> Result<Released> {
+        let until = verbs.clock.now() + verbs.terms.verb_limit;
+        let answer = tokio::select! {
+            biased;
+            answer = verbs.end(self.claim(), until) => answer,
+            // The clock may have stopped with it.
+            () = self.janitor.closed() => Err(no_runtime()),
+        };
+        match &answer {
+            Ok(_) => self.gone(),
+            Err(error) if !error.is_transient() => {
+                if let Some((claim, entry, _)) = self.claim.take() {
+                    abandon(verbs, &claim, entry, error);
+                }
+            }
+            Err(_) => drop(self),
+        }
+        answer
     }
 }
 
@@ -73,7 +91,22 @@ pub(crate) async fn clean(
         debug!(name = %claim.name, owner = ?claim.owner, "releasing an interrupted claim");
         let verbs = verbs.clone();
         tasks.spawn(async move {
-            entry.close(verbs.end(&claim, None).await);
+            // The latest request that can have kept the claim alive was sent before now.
+            let lease_over = verbs.clock.now() + claim.lease;
+            match verbs.end(&claim, lease_over).await {
+                Ok(_) => entry.close(true),
+                Err(error) => abandon(&verbs, &claim, entry, &error),
+            }
         });
     }
+}
+
+fn abandon(verbs: &Verbs, claim: &Claim, entry: Entry, error: &Error) {
+    warn!(name = %claim.name, owner = ?claim.owner, %error, "not released; its lease will end it");
+    verbs.counters.abandoned.fetch_add(1, Relaxed);
+    entry.close(false);
+}
+
+fn no_runtime() -> Error {
+    Error::new(ErrorKind::NoRuntime, "the runtime of the locks has shut down; the lease will end the lock")
 }

@@ -1,34 +1,53 @@
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{
-    Loss, Moment, Released, Renewal, Result, Signal, backoff::Backoff, hold::Hold, ledger::Entry, mutants,
-};
+use crate::{Loss, Moment, Renewal, Signal, backoff::Backoff, hold::Hold, mutants, verbs::Verbs};
 
-/// How a guard ends: by sending a reply channel (`release().await`), or by dropping its sender.
-pub(crate) type Ending = oneshot::Sender<oneshot::Sender<Result<Released>>>;
-
-/// The task that renews one held claim, tells its loss, and releases it at the end.
+/// The task that renews one held claim and tells its loss. The guard releases, at its end.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pub(crate) hold: EndOnDrop,
-    pub(crate) entry: Entry,
-    pub(crate) ending: oneshot::Receiver<oneshot::Sender<Result<Released>>>,
     /// By when everything must be released, once `Locks::close` was called.
     pub(crate) closing: watch::Receiver<Option<Moment>>,
     pub(crate) doubt: Option<Signal>,
-    /// Renew before anything else: the grant's lease is already used in part.
-    pub(crate) renew_at_once: bool,
+    pub(crate) first_renewal: Moment,
+    pub(crate) max_hold: Option<Moment>,
 }
 
 impl Keeper {
+    /// `renew_at_once`: before anything else, for the grant's lease is already used in part.
+    pub(crate) fn new(
+        hold: Arc<Hold>,
+        closing: watch::Receiver<Option<Moment>>,
+        doubt: Option<Signal>,
+        renew_at_once: bool,
+    ) -> Self {
+        let verbs = hold.verbs();
+        let now = verbs.clock.now();
+        let first_renewal = if renew_at_once { now } else { next_renewal(&hold) };
+        let max_hold = verbs.terms.max_hold.map(|most| now + most);
+        Self { hold: EndOnDrop(hold), closing, doubt, first_renewal, max_hold }
+    }
+
+    pub(crate) fn verbs(&self) -> &Verbs {
+        self.hold.0.verbs()
+    }
+
+    /// When it has something to do, if nothing happens before.
+    pub(crate) fn begins(&self) -> Moment {
+        self.max_hold.map_or(self.first_renewal, |max_hold| max_hold.min(self.first_renewal))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.hold.0.ended().is_cancelled()
+    }
+
     pub(crate) async fn run(self) {
-        let Self { hold, entry, ending, mut closing, doubt, renew_at_once } = self;
+        let Self { hold, mut closing, doubt, first_renewal, max_hold } = self;
         let hold = &*hold.0;
         let verbs = hold.verbs();
-        let max_hold = verbs.terms.max_hold.map(|most| verbs.clock.now() + most);
 
         // Whatever comes first ends the renewing, and drops the renewal that is under way: a renewal
         // creates nothing, so it is harmless if it arrives later.
@@ -38,23 +57,21 @@ impl Keeper {
             () = close_called(&mut closing) => hold.end(Loss::Closed),
             () = verbs.at(max_hold) => hold.end(Loss::MaxHold),
             // If the deadline was first, it has ended already.
-            () = renew_until_lost(hold, doubt, renew_at_once) => hold.end(Loss::Revoked),
+            () = renew_until_lost(hold, doubt, first_renewal) => hold.end(Loss::Revoked),
         }
 
-        let mut reply = None;
         match hold.loss() {
             // The server's word: there is nothing left to release.
-            Some(Loss::Revoked) => return entry.close(true),
-            Some(Loss::Released) => reply = ending.await.ok(),
-            Some(Loss::Expired) if mutants::active("released-at-the-deadline") => {}
+            Some(Loss::Revoked) => hold.gone(),
+            Some(Loss::Released) => {}
+            Some(Loss::Expired) if mutants::active("released-at-the-deadline") => hold.let_go(),
             // While the guard lives the work may still be running: only the server's lease may end it.
             // But a close has its own deadline.
             _ => tokio::select! {
-                ended = ending => reply = ended.ok(),
-                () = close_deadline(&mut closing, hold) => {}
+                () = hold.guard_gone() => {}
+                () = close_deadline(&mut closing, hold) => hold.let_go(),
             },
         }
-        entry.close(verbs.end(&hold.claim, reply).await);
     }
 }
 
@@ -77,11 +94,10 @@ async fn deadline(hold: &Hold) {
 
 /// Renews at every third of the lease and on doubt; resolves on the server's word that it is lost, or at
 /// the deadline, which waits for no renewal's answer.
-async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, at_once: bool) {
+async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, mut next: Moment) {
     let verbs = hold.verbs();
     let usable = hold.usable();
     let mut backoff = Backoff::new(usable / 50, (usable / 6).min(Duration::from_secs(1)));
-    let mut next = if at_once { verbs.clock.now() } else { next_renewal(hold) };
     loop {
         tokio::select! {
             () = verbs.clock.sleep_until(next.min(hold.valid_until())) => {}

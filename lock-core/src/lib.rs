@@ -13,6 +13,7 @@ mod fencing;
 mod guarantees;
 mod loss;
 mod name;
+mod nursery;
 mod options;
 mod owner;
 

@@ -3,7 +3,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::{Error, ErrorKind, Name, Result};
 
@@ -20,7 +20,7 @@ pub(crate) struct Lines {
 #[derive(Debug)]
 struct Line {
     /// Its one permit is the turn; tokio's semaphore serves in order.
-    turn: Arc<Semaphore>,
+    turn: Semaphore,
     /// What the head last heard: `None` before the first word, `Ok` for busy.
     word: Mutex<Option<Result<()>>>,
     told: Notify,
@@ -37,8 +37,6 @@ pub(crate) struct Place {
 /// The head of a line; dropping it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    // Dropped before the place, which may remove the line.
-    _permit: OwnedSemaphorePermit,
     place: Place,
 }
 
@@ -80,7 +78,7 @@ impl Lines {
 
 impl Line {
     fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), word: Mutex::default(), told: Notify::new() }
+        Self { turn: Semaphore::new(1), word: Mutex::default(), told: Notify::new() }
     }
 
     fn word(&self) -> MutexGuard<'_, Option<Result<()>>> {
@@ -89,21 +87,22 @@ impl Line {
 }
 
 impl Place {
-    /// Waits until it is at the head.
+    /// Waits until it is at the head; then [`at_head`](Self::at_head) takes the turn, at once.
     ///
     /// Dropping the future keeps the place's owner in the line, but at its end.
-    pub(crate) async fn turn(&self) -> OwnedSemaphorePermit {
+    pub(crate) async fn turn(&self) {
         // Nobody closes the semaphore.
-        self.line.turn.clone().acquire_owned().await.expect("a line's turn is never closed")
+        self.line.turn.acquire().await.expect("a line's turn is never closed").forget();
     }
 
-    /// The turn, if nobody stands in front.
-    pub(crate) fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
-        self.line.turn.clone().try_acquire_owned().ok()
+    /// As [`turn`](Self::turn), if nobody stands in front.
+    pub(crate) fn try_turn(&self) -> bool {
+        self.line.turn.try_acquire().map(SemaphorePermit::forget).is_ok()
     }
 
-    pub(crate) fn at_head(self, permit: OwnedSemaphorePermit) -> Turn {
-        Turn { _permit: permit, place: self }
+    /// The turn that was waited for.
+    pub(crate) fn at_head(self) -> Turn {
+        Turn { place: self }
     }
 
     /// What the head of the line last heard from the server; waits for its first word.
@@ -125,6 +124,12 @@ impl Turn {
     pub(crate) fn heard(&self, word: Result<()>) {
         *self.place.line.word() = Some(word);
         self.place.line.told.notify_waiters();
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.place.line.turn.add_permits(1);
     }
 }
 
@@ -156,16 +161,15 @@ mod tests {
             lines.enter(&name("x")).unwrap(),
             lines.enter(&name("x")).unwrap(),
         );
-        let first = a.try_turn().unwrap();
-        let first = a.at_head(first);
-        assert!(b.try_turn().is_none());
+        assert!(a.try_turn() && !b.try_turn());
+        let first = a.at_head();
         let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
         for (label, place) in [("b", b), ("c", c)] {
             let tx = tx.clone();
             tokio::spawn(async move {
-                let permit = place.turn().await;
+                place.turn().await;
                 tx.send(label).unwrap();
-                drop(place.at_head(permit));
+                drop(place.at_head());
             });
             tokio::task::yield_now().await;
         }

@@ -121,15 +121,15 @@ impl Lock {
 
     /// Waits for the head of the line; `None` if patience ends and the head last heard "busy".
     async fn take_turn(&self, place: Place, until: Option<Moment>) -> Result<Option<Turn>> {
-        if let Some(permit) = place.try_turn() {
-            return Ok(Some(place.at_head(permit)));
+        if place.try_turn() {
+            return Ok(Some(place.at_head()));
         }
         let shared = &self.locks.shared;
         let verbs = &shared.verbs;
         let mut closing = shared.closing.subscribe();
         tokio::select! {
             biased;
-            permit = place.turn() => return Ok(Some(place.at_head(permit))),
+            () = place.turn() => return Ok(Some(place.at_head())),
             () = close_called(&mut closing) => return Err(closed()),
             () = verbs.at(until) => {}
         }

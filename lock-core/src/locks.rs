@@ -4,7 +4,7 @@ use tokio::{
     runtime::Handle,
     sync::{
         mpsc::{self, UnboundedSender},
-        oneshot, watch,
+        watch,
     },
 };
 use tokio_util::task::TaskTracker;
@@ -14,9 +14,10 @@ use crate::{
     Promise, Result, Statistics, SystemClock,
     hold::Hold,
     janitor::{self, Abandoned, Loose},
-    keeper::{EndOnDrop, Keeper},
+    keeper::Keeper,
     ledger::Ledger,
     line::Lines,
+    nursery::{self, Young},
     verbs::Verbs,
 };
 
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) closing: watch::Sender<Option<Moment>>,
     ledger: Ledger,
     janitor: UnboundedSender<Abandoned>,
+    nursery: UnboundedSender<Young>,
 }
 
 impl Locks {
@@ -84,8 +86,11 @@ impl Locks {
         let tasks = TaskTracker::new();
         let (janitor, abandoned) = mpsc::unbounded_channel();
         runtime.spawn(janitor::clean(verbs.clone(), tasks.clone(), abandoned));
+        let (nursery, born) = mpsc::unbounded_channel();
+        runtime.spawn(nursery::raise(born, verbs.clone(), tasks.clone()));
         let closing = watch::Sender::new(None);
-        let shared = Shared { verbs, lines, runtime, tasks, closing, ledger: Ledger::default(), janitor };
+        let ledger = Ledger::default();
+        let shared = Shared { verbs, lines, runtime, tasks, closing, ledger, janitor, nursery };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -179,7 +184,7 @@ impl Shared {
         Ok(Loose::new(claim, entry, &self.tasks, self.janitor.clone()))
     }
 
-    /// Turns the server's grant into a guard with a keeper.
+    /// Turns the server's grant into a guard; a keeper renews it.
     ///
     /// # Errors
     ///
@@ -196,13 +201,14 @@ impl Shared {
             let error = Error::new(ErrorKind::Timeout, text).during("acquiring", &loose.claim().name);
             return Err((error, loose));
         }
-        let (claim, entry) = loose.kept();
-        let hold = Arc::new(Hold::new(claim, token, lease, self.verbs.clone()));
-        let (guard_ends, ending) = oneshot::channel();
-        let closing = self.closing.subscribe();
-        let keeper = Keeper { hold: EndOnDrop(hold.clone()), entry, ending, closing, doubt, renew_at_once };
-        self.tasks.spawn_on(keeper.run(), &self.runtime);
-        Ok(Guard::new(hold, guard_ends))
+        let hold = Arc::new(Hold::new(loose, token, lease, self.verbs.clone()));
+        let keeper = Keeper::new(hold.clone(), self.closing.subscribe(), doubt, renew_at_once);
+        match Young::new(keeper) {
+            // If the runtime is gone, it comes back with the error, and its drop ends the hold.
+            Ok(young) => drop(self.nursery.send(young)),
+            Err(keeper) => drop(self.tasks.spawn_on(keeper.run(), &self.runtime)),
+        }
+        Ok(Guard::new(hold))
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

@@ -1,21 +1,19 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
-use tracing::warn;
-
 use crate::{
     Attempt, Backend, Claim, Clock, Error, ErrorKind, Moment, Released, Renewal, Result,
     backoff::Backoff,
     mutants,
     options::Terms,
     statistics::{Counters, Statistics},
-    wrap::Traced,
+    wrap::Meter,
 };
 
 /// The backend as core uses it: every verb with a time limit, and the one clean-up for all cases.
 #[derive(Debug)]
 pub(crate) struct Verbs {
-    backend: Traced<Box<dyn Backend>>,
+    backend: Box<dyn Backend>,
+    meter: Meter,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) terms: Terms,
     pub(crate) counters: Counters,
@@ -23,21 +21,22 @@ pub(crate) struct Verbs {
 
 impl Verbs {
     pub(crate) fn new(backend: Box<dyn Backend>, clock: Arc<dyn Clock>, terms: Terms) -> Self {
-        Self { backend: Traced::new(backend), clock, terms, counters: Counters::default() }
+        Self { backend, meter: Meter::default(), clock, terms, counters: Counters::default() }
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
-        &self.backend
+        &*self.backend
     }
 
     pub(crate) async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let limit = self.terms.verb_limit;
-        self.limited(limit, "acquiring", claim, self.backend.acquire(claim)).await
+        self.limited(limit, "acquiring", claim, self.meter.acquire(claim, (*self.backend).acquire(claim)))
+            .await
     }
 
     pub(crate) async fn renew(&self, claim: &Claim) -> Result<Renewal> {
         let limit = self.terms.renewal_limit();
-        self.limited(limit, "renewing", claim, self.backend.renew(claim)).await
+        self.limited(limit, "renewing", claim, self.meter.renew(claim, (*self.backend).renew(claim))).await
     }
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
@@ -45,7 +44,8 @@ impl Verbs {
     }
 
     async fn release_within(&self, limit: Duration, claim: &Claim) -> Result<Released> {
-        self.limited(limit, "releasing", claim, self.backend.release(claim)).await
+        self.limited(limit, "releasing", claim, self.meter.release(claim, (*self.backend).release(claim)))
+            .await
     }
 
     async fn limited<T>(
@@ -69,53 +69,24 @@ impl Verbs {
     /// Ends a claim, whatever became of it: the answer to every cancellation, give-up, unknown outcome
     /// and drop, and to an orderly release.
     ///
-    /// It asks until the server answers, or until the claim's lease is over by any reckoning. Whoever
-    /// listens on `reply` hears the first answer, or the error once a verb limit has passed. Returns
-    /// whether the server answered.
-    pub(crate) async fn end(
-        &self,
-        claim: &Claim,
-        mut reply: Option<oneshot::Sender<Result<Released>>>,
-    ) -> bool {
-        let begin = self.clock.now();
-        let patience = begin + self.terms.verb_limit;
-        // The latest request that can have kept the claim alive was sent before now.
-        let lease_over = begin + claim.lease;
+    /// It asks until the server answers, or refuses for good, or until a moment. After an unknown outcome
+    /// `Absent` is what an earlier request of its own left, and so `Released`.
+    pub(crate) async fn end(&self, claim: &Claim, until: Moment) -> Result<Released> {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut unknown = false;
-        // Whoever waits for the reply waits no longer than one verb limit in all.
-        let bounded = |length: Duration, replies: bool| match replies {
-            true => length.min(patience.saturating_since(self.clock.now())),
-            false => length,
-        };
         loop {
-            let limit = bounded(self.terms.verb_limit, reply.is_some());
-            let error = match self.release_within(limit, claim).await {
-                Ok(released) => {
-                    if let Some(reply) = reply {
-                        // After an unknown outcome, `Absent` is what our own earlier request left.
-                        let released = if unknown { Released::Released } else { released };
-                        let _ = reply.send(Ok(released));
-                    }
-                    return true;
-                }
+            let left = until.saturating_since(self.clock.now());
+            let error = match self.release_within(left.min(self.terms.verb_limit), claim).await {
+                Ok(_) if unknown => return Ok(Released::Released),
+                Ok(released) => return Ok(released),
                 Err(error) => error,
             };
             unknown = true;
-            let hopeless = !error.is_transient() || self.clock.now() >= lease_over;
-            if hopeless {
-                warn!(name = %claim.name, owner = ?claim.owner, %error, "not released; its lease will end it");
-                self.counters.abandoned.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let again = self.clock.now() + backoff.pause();
+            if !error.is_transient() || again >= until {
+                return Err(error);
             }
-            if (hopeless || self.clock.now() >= patience)
-                && let Some(reply) = reply.take()
-            {
-                let _ = reply.send(Err(error));
-            }
-            if hopeless {
-                return false;
-            }
-            self.pause(bounded(backoff.pause(), reply.is_some())).await;
+            self.clock.sleep_until(again).await;
         }
     }
 
@@ -132,7 +103,7 @@ impl Verbs {
 
     pub(crate) fn statistics(&self) -> Statistics {
         let mut statistics = self.counters.snapshot();
-        [statistics.acquire, statistics.renew, statistics.release] = self.backend.verbs();
+        [statistics.acquire, statistics.renew, statistics.release] = self.meter.verbs();
         statistics
     }
 }

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use lock_core::{Error, Name, Result};
 
 /// What goes in front of every key and channel.
@@ -46,7 +48,10 @@ impl Default for Prefix {
 
 /// Escapes braces, which would end the hashed part early, and the escape itself; nothing else, so that
 /// people can read their names on the server.
-fn escaped(name: &str) -> String {
+fn escaped(name: &str) -> Cow<'_, str> {
+    if !name.contains(['%', '{', '}']) {
+        return name.into();
+    }
     let mut escaped = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
@@ -56,7 +61,7 @@ fn escaped(name: &str) -> String {
             _ => escaped.push(c),
         }
     }
-    escaped
+    escaped.into()
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
+    task::AbortHandle,
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     error,
@@ -38,7 +39,7 @@ pub(crate) struct Link {
     /// Since when there was no answer, as far as requests were given up; with the count at that time.
     silent: Mutex<Option<(u64, Moment)>>,
     closed: CancellationToken,
-    _close: DropGuard,
+    driver: AbortHandle,
 }
 
 impl Link {
@@ -53,12 +54,9 @@ impl Link {
         let runtime = Handle::current();
         let closed = CancellationToken::new();
         let end = End { closed: closed.clone(), bells: bells.clone(), doubt };
-        runtime.spawn(async move {
-            let end = end;
-            tokio::select! {
-                () = end.closed.cancelled() => {}
-                () = driver => {}
-            }
+        let driver = runtime.spawn(async move {
+            let _end = end;
+            driver.await;
         });
         Self {
             connection,
@@ -68,7 +66,7 @@ impl Link {
             runtime,
             answers: AtomicU64::new(0),
             silent: Mutex::new(None),
-            _close: closed.clone().drop_guard(),
+            driver: driver.abort_handle(),
             closed,
         }
     }
@@ -80,6 +78,7 @@ impl Link {
     /// Ends the connection; requests under way fail, waiters wake.
     pub(crate) fn close(&self) {
         self.closed.cancel();
+        self.driver.abort();
     }
 
     /// Whether any request was answered so far.
@@ -154,6 +153,12 @@ impl Link {
             tracing::warn!("redis does not answer; its connection is replaced");
             self.close();
         }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

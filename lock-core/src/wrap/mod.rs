@@ -4,4 +4,5 @@ mod faulty;
 mod traced;
 
 pub use faulty::{Faulty, Injection, Script, Verb};
+pub(crate) use traced::Meter;
 pub use traced::{Traced, VerbStatistics};

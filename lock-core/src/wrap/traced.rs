@@ -12,14 +12,12 @@ use crate::{Attempt, Backend, Claim, Guarantees, Released, Renewal, Result};
 
 /// Puts a `tracing` span round every verb, and counts and times them.
 ///
-/// [`Locks`](crate::Locks) wraps every backend in one; its numbers are in
+/// [`Locks`](crate::Locks) does the same with every backend; its numbers are in
 /// [`Statistics`](crate::Statistics).
 #[derive(Debug)]
 pub struct Traced<B> {
     backend: B,
-    acquire: Counter,
-    renew: Counter,
-    release: Counter,
+    meter: Meter,
 }
 
 /// How often a verb was called, and how long the server took.
@@ -42,13 +40,13 @@ impl<B: Backend> Traced<B> {
     /// Wraps a backend.
     #[must_use]
     pub fn new(backend: B) -> Self {
-        Self { backend, acquire: Counter::default(), renew: Counter::default(), release: Counter::default() }
+        Self { backend, meter: Meter::default() }
     }
 
     /// The numbers of `acquire`, `renew` and `release`, in this order.
     #[must_use]
     pub fn verbs(&self) -> [VerbStatistics; 3] {
-        [&self.acquire, &self.renew, &self.release].map(Counter::snapshot)
+        self.meter.verbs()
     }
 }
 
@@ -60,18 +58,56 @@ impl<B: Backend> Backend for Traced<B> {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
-        let span = debug_span!("acquire", name = %claim.name, owner = ?claim.owner, queue = claim.queue);
-        self.acquire.time(self.backend.acquire(claim)).instrument(span).await
+        self.meter.acquire(claim, self.backend.acquire(claim)).await
     }
 
     async fn renew(&self, claim: &Claim) -> Result<Renewal> {
-        let span = debug_span!("renew", name = %claim.name, owner = ?claim.owner);
-        self.renew.time(self.backend.renew(claim)).instrument(span).await
+        self.meter.renew(claim, self.backend.renew(claim)).await
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released> {
+        self.meter.release(claim, self.backend.release(claim)).await
+    }
+}
+
+/// The spans and numbers of the three verbs.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    acquire: Counter,
+    renew: Counter,
+    release: Counter,
+}
+
+impl Meter {
+    pub(crate) fn acquire(
+        &self,
+        claim: &Claim,
+        verb: impl Future<Output = Result<Attempt>> + Send,
+    ) -> impl Future<Output = Result<Attempt>> + Send {
+        let span = debug_span!("acquire", name = %claim.name, owner = ?claim.owner, queue = claim.queue);
+        self.acquire.time(verb).instrument(span)
+    }
+
+    pub(crate) fn renew(
+        &self,
+        claim: &Claim,
+        verb: impl Future<Output = Result<Renewal>> + Send,
+    ) -> impl Future<Output = Result<Renewal>> + Send {
+        let span = debug_span!("renew", name = %claim.name, owner = ?claim.owner);
+        self.renew.time(verb).instrument(span)
+    }
+
+    pub(crate) fn release(
+        &self,
+        claim: &Claim,
+        verb: impl Future<Output = Result<Released>> + Send,
+    ) -> impl Future<Output = Result<Released>> + Send {
         let span = debug_span!("release", name = %claim.name, owner = ?claim.owner);
-        self.release.time(self.backend.release(claim)).instrument(span).await
+        self.release.time(verb).instrument(span)
+    }
+
+    pub(crate) fn verbs(&self) -> [VerbStatistics; 3] {
+        [&self.acquire, &self.renew, &self.release].map(Counter::snapshot)
     }
 }
 
