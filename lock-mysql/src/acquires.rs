@@ -1,17 +1,21 @@
 use std::{
     collections::HashMap,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use lock_core::Owner;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// The acquires under way, by owner.
 ///
 /// An acquire whose caller is gone runs to its end in its task. A release that came after it must not be
 /// overtaken by it: it would find nothing, and the acquire would then take the lock for nobody.
 #[derive(Debug, Default)]
-pub(crate) struct Acquires(Mutex<HashMap<Owner, watch::Sender<usize>>>);
+pub(crate) struct Acquires {
+    counts: Mutex<HashMap<Owner, usize>>,
+    ended: Notify,
+}
 
 /// One acquire under way, until it is dropped.
 #[derive(Debug)]
@@ -22,31 +26,35 @@ pub(crate) struct UnderWay {
 
 impl Acquires {
     pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> UnderWay {
-        self.lock().entry(owner).or_default().send_modify(|count| *count += 1);
+        *self.lock().entry(owner).or_default() += 1;
         UnderWay { acquires: self.clone(), owner }
     }
 
     /// Waits until this owner's acquires have ended.
     pub(crate) async fn ended(&self, owner: Owner) {
-        let count = self.lock().get(&owner).map(watch::Sender::subscribe);
-        if let Some(mut count) = count {
-            // An error says that the last one has taken the entry away.
-            let _ = count.wait_for(|count| *count == 0).await;
+        while self.lock().contains_key(&owner) {
+            let mut ended = pin!(self.ended.notified());
+            // Before the look, so that no end between the two is missed.
+            ended.as_mut().enable();
+            if self.lock().contains_key(&owner) {
+                ended.await;
+            }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, watch::Sender<usize>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut acquires = self.acquires.lock();
-        if let Some(count) = acquires.get(&self.owner) {
-            count.send_modify(|count| *count -= 1);
-            if *count.borrow() == 0 {
-                acquires.remove(&self.owner);
+        let mut counts = self.acquires.lock();
+        if let Some(count) = counts.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.owner);
+                self.acquires.ended.notify_waiters();
             }
         }
     }

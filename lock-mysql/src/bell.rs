@@ -324,7 +324,7 @@ impl Shared {
         }
     }
 
-    fn tell_holders(&self, holders: &[(Vec<u8>, Vec<u8>)]) {
+    fn tell_holders(&self, holders: &[Held]) {
         self.tell(|listener| {
             holders.iter().any(|(name, owner)| {
                 name == listener.name.as_str().as_bytes() && owner == listener.owner.as_bytes()
@@ -380,8 +380,10 @@ fn heard(told: Result<(), Failure>) -> Result<bool, Failure> {
     }
 }
 
-/// Who holds which lock.
-fn holder(row: &MySqlRow) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+/// A lock's name, and its holder.
+type Held = (Vec<u8>, Vec<u8>);
+
+fn holder(row: &MySqlRow) -> Result<Option<Held>, Failure> {
     let (name, owner): (Vec<u8>, Option<Vec<u8>>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
     Ok(owner.map(|owner| (name, owner)))
 }

@@ -1,6 +1,6 @@
-//! The shared suite against Oracle's MySQL, where `POLYLOCK_MYSQLD` names its `mysqld`.
+//! The shared suite against Oracle's MySQL: the `mysqld` that `POLYLOCK_MYSQLD` names, or that of the `PATH`.
 
-use std::{env, io, process::ExitCode, time::Duration};
+use std::{io, process::ExitCode, time::Duration};
 
 use async_trait::async_trait;
 use lock_conformance::{Fixture, Need, Server, servers::Mysql};
@@ -8,9 +8,9 @@ use lock_core::{Backend, Fault, Guarantees, Name, Result, Url, Wakeup};
 use lock_mysql::DRIVER;
 
 fn main() -> ExitCode {
-    if env::var_os("POLYLOCK_MYSQLD").is_none() {
+    if Mysql::find_oracle().is_none() {
         eprintln!(
-            "MYSQL IS NOT TESTED: POLYLOCK_MYSQLD does not name a mysqld, and no system brings it along"
+            "\n*** MYSQL IS NOT TESTED: neither POLYLOCK_MYSQLD nor the PATH has a mysqld of Oracle's. ***\n"
         );
         return ExitCode::SUCCESS;
     }
@@ -44,7 +44,7 @@ impl Fixture for OracleFixture {
     }
 
     fn serve(&self) -> io::Result<Box<dyn Server>> {
-        let program = env::var_os("POLYLOCK_MYSQLD").unwrap_or_default();
+        let program = Mysql::find_oracle().ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(Mysql::oracle(program, &[])?))
     }
 

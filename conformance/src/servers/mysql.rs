@@ -1,4 +1,5 @@
 use std::{
+    env,
     fs::{self, File},
     io::{self, Read},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
@@ -41,6 +42,20 @@ impl Mysql {
     /// If it cannot be started, with the end of its log.
     pub fn mariadb(options: &[&str]) -> io::Result<Self> {
         Self::start(None, options)
+    }
+
+    /// Oracle's `mysqld` on this machine: what `POLYLOCK_MYSQLD` names, or the first in the `PATH`. MariaDB
+    /// calls its own server so, too; that one does not count.
+    #[must_use]
+    pub fn find_oracle() -> Option<PathBuf> {
+        if let Some(program) = env::var_os("POLYLOCK_MYSQLD") {
+            return Some(program.into());
+        }
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|folder| folder.join("mysqld")).find(|program| {
+            let version = Command::new(program).arg("--version").stderr(Stdio::null()).output();
+            version.is_ok_and(|told| !String::from_utf8_lossy(&told.stdout).contains("MariaDB"))
+        })
     }
 
     /// Starts this program, Oracle's `mysqld` 8 or later, with these options.
