@@ -20,7 +20,7 @@ const SUITE: &str = "POLYLOCK_ETCD_SUITE";
 const OTHER: &str = "POLYLOCK_ETCD";
 
 /// So many cases share a cluster at a time. Most of their time they wait.
-const AT_A_TIME: &str = "--test-threads=3";
+const AT_A_TIME: &str = "--test-threads=2";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
