@@ -169,17 +169,20 @@ impl Bell {
         match heard(told) {
             Ok(true) => return shared.pool.give_back(lent),
             Ok(false) => {}
-            Err(failure) => return debug!(?failure, "a waiter was not woken"),
-        }
-        if shared.rang(&mut lent, &bell).await == Some(false) {
-            self.shared.runtime.spawn(async move {
-                for pause in LATER {
-                    tokio::time::sleep(pause).await;
-                    if shared.rang(&mut lent, &bell).await != Some(false) {
-                        break;
-                    }
+            Err(failure) => {
+                debug!(?failure, "a waiter was not woken");
+                if !failure.is_broken() {
+                    shared.pool.give_back(lent);
                 }
-            });
+                return;
+            }
+        }
+        match shared.rang(&mut lent, &bell).await {
+            Some(true) => shared.pool.give_back(lent),
+            Some(false) => {
+                drop(self.shared.runtime.spawn(async move { shared.ring_later(lent, &bell).await }))
+            }
+            None => {}
         }
     }
 }
@@ -322,6 +325,18 @@ impl Shared {
                 None
             }
         }
+    }
+
+    async fn ring_later(&self, mut lent: Lent, bell: &Nonce) {
+        for pause in LATER {
+            tokio::time::sleep(pause).await;
+            match self.rang(&mut lent, bell).await {
+                Some(false) => {}
+                Some(true) => break,
+                None => return,
+            }
+        }
+        self.pool.give_back(lent);
     }
 
     fn tell_holders(&self, holders: &[Held]) {
