@@ -40,7 +40,7 @@ impl EtcdBackend {
             let found = match self.claims.of(claim) {
                 Some(entry @ Entry { created: Some(created), .. }) => match ear.filter(|_| !entry.is_held) {
                     Some(ear) => self.follow(claim, keys, created, entry, ear.clone(), is_repeated).await?,
-                    None => self.look(claim, keys, created, entry.lease).await?,
+                    None => self.look(claim, keys, created, entry.lease, entry.lease.is_fresh()).await?,
                 },
                 _ => self.enter(claim, keys, ear.is_some()).await?,
             };
@@ -107,18 +107,19 @@ impl EtcdBackend {
         }
     }
 
-    /// Finds the place of a claim that was made, and keeps it for a further lease. `None`: it is not there
-    /// any more.
+    /// Finds the place of a claim that was made, and keeps it for a further lease unless this one lasts.
+    /// `None`: it is not there any more.
     async fn look(
         &self,
         claim: &Claim,
         keys: &Keys,
         created: i64,
         lease: Lease,
+        lasts: bool,
     ) -> Result<Option<Found>, Failure> {
         let placed = Moment::now();
         let (kept, place) = try_join!(
-            async { if lease.is_fresh() { Ok(Some(lease)) } else { self.cluster.keep_alive(lease).await } },
+            async { if lasts { Ok(Some(lease)) } else { self.cluster.keep_alive(lease).await } },
             self.cluster.get(&keys.queue, queue::place(created)),
         )?;
         let own = queue::own(keys, &place).filter(|own| own.create_revision() == created);
@@ -150,7 +151,7 @@ impl EtcdBackend {
         let trial = self.cluster.trial(member.turn);
         if ear.wait_for(|view| view.place(&keys.own, created) != Place::Unseen).await.is_err() {
             // The watch has ended.
-            return self.look(claim, keys, created, entry.lease).await;
+            return self.look(claim, keys, created, entry.lease, entry.lease.is_fresh()).await;
         }
         trial.answered();
         let place = || ear.borrow().place(&keys.own, created);
@@ -158,8 +159,10 @@ impl EtcdBackend {
             Place::First => entry.lease.is_usable(),
             _ if !is_repeated => true,
             Place::Behind if entry.placed_for() > entry.lease.length() => {
-                // Should the watch ever have missed something, nobody waits for longer than this.
-                let found = self.look(claim, keys, created, entry.lease).await?;
+                // Should the watch ever have missed something, nobody waits for longer than this. A lease of
+                // which enough is left is kept the next time: so this is one request as well.
+                let lasts = entry.lease.age() <= entry.lease.length() * 2 / 5;
+                let found = self.look(claim, keys, created, entry.lease, lasts).await?;
                 if matches!(found, Some(Found::First(_))) && place() == Place::Behind {
                     tracing::debug!("a watch is late");
                     self.cluster.trial(member.turn).failed();
