@@ -17,8 +17,8 @@ use zookeeper_client::{Acls, Client, CreateMode};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The server's compiler needs thousands of requests before it shows what it can do.
-const WARM_UP: u32 = 10_000;
-const ROUNDS: u32 = 20_000;
+const WARM_UP: u32 = 5_000;
+const ROUNDS: u32 = 10_000;
 
 fn main() -> Result<(), Failure> {
     pin()?;

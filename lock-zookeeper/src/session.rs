@@ -116,10 +116,8 @@ impl Session {
                 if claim.queue
                     && let Some(ahead) = self.still_waits(place).await?
                 {
-                    return Ok(Attempt::Busy(busy(
-                        Some(self.clone().wake(ahead, place.clone(), node)),
-                        claim,
-                    )));
+                    let wake = self.clone().wake(ahead, place.clone(), node);
+                    return Ok(Attempt::Busy(busy(Some(wake), claim)));
                 }
                 self.look_again(place, node).await?
             }
@@ -153,7 +151,7 @@ impl Session {
                         let wake = self.clone().wake(ahead, place.clone(), node);
                         return Ok(Attempt::Busy(busy(Some(wake), claim)));
                     }
-                    // One of them went before it was watched.
+                    // It went before it was watched.
                     seen = self.list(place, node).await?;
                 }
             }

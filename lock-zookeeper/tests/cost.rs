@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use lock_core::{Backend, Locks, Options, Released};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
-use support::{Ensemble, PATIENCE, Tap, claim, held};
+use support::{Ensemble, PATIENCE, Tap, busy, claim, held};
 use tokio::{task::JoinSet, time::timeout};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -45,6 +45,34 @@ async fn an_uncontended_pair_is_three_requests_in_two_round_trips() {
     held(&backend, &claim).await;
     assert_eq!(backend.release(&claim).await.unwrap(), Released::Released);
     assert_eq!(tap.counted(), (0, BTreeMap::from([(CREATE, 1), (LIST, 1), (DELETE, 1)])));
+}
+
+/// It looks once more while the one before it still holds, and then needs no further look.
+#[tokio::test]
+async fn the_deletion_of_the_nearest_alone_hands_over() {
+    let server = Ensemble::start(1);
+    let tap = Tap::on(server.servers().remove(0)).await;
+    let (others, last) = (server.backend().await, backend(&tap).await);
+    let (holder, second, third) = (claim("a"), claim("a").queued(true), claim("a").queued(true));
+    held(&others, &holder).await;
+    let promoted = busy(&others, &second).await.wake.unwrap();
+    let wake = tokio::spawn(busy(&last, &third).await.wake.unwrap());
+    tap.reset();
+    others.release(&holder).await.unwrap();
+    timeout(PATIENCE, promoted).await.unwrap().expect("a grant for the second");
+    let looked = async {
+        while tap.counted().1.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, looked).await.unwrap();
+    // The answer is there when a later request of the same connection is answered.
+    last.renew(&claim("b")).await.unwrap();
+    tap.reset();
+    others.release(&second).await.unwrap();
+    let grant = timeout(PATIENCE, wake).await.unwrap().unwrap().expect("a grant for the third");
+    assert_eq!(tap.counted().1, BTreeMap::new());
+    assert_eq!(held(&last, &third).await.token, grant.token);
 }
 
 #[tokio::test]

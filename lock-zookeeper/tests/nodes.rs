@@ -10,7 +10,7 @@ use lock_core::{Attempt, Backend, Claim, ErrorKind, Locks, Moment, Options, Owne
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
 use support::{Ensemble, PATIENCE, busy, claim, held, held_at_last, name};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
+use zookeeper_client::{Acls, CreateMode, Error};
 
 #[tokio::test]
 async fn a_claim_is_an_ephemeral_node_under_a_container() {
@@ -111,7 +111,8 @@ async fn a_claim_that_nobody_renews_is_deleted_by_its_own_client() {
     let end = held(&backend, &abandoned).await.lease.end();
     held(&backend, &kept).await;
     let gone = async {
-        while !admin.list_children("/locks/a").await.unwrap().is_empty() {
+        // With its last child the directory goes as well.
+        while !matches!(admin.list_children("/locks/a").await.as_deref(), Ok([]) | Err(Error::NoNode)) {
             assert!(matches!(backend.renew(&kept).await.unwrap(), Renewal::Kept(_)));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -166,6 +167,23 @@ async fn a_waiter_whose_session_ended_queues_up_again() {
     let again = busy(&waiter, &waiting).await;
     holder.release(&claim).await.unwrap();
     timeout(PATIENCE, again.wake.unwrap()).await.unwrap();
+    held(&waiter, &waiting).await;
+}
+
+/// The one behind it is the first then.
+#[tokio::test]
+async fn a_waiter_whose_node_was_deleted_is_not_granted_the_lock_by_a_release() {
+    let server = Ensemble::start(1);
+    let (holder, waiter, admin) = (server.backend().await, server.backend().await, server.admin().await);
+    let (claim, waiting) = (claim("a"), claim("a").queued(true));
+    held(&holder, &claim).await;
+    let wake = busy(&waiter, &waiting).await.wake.unwrap();
+    let prefix = format!("_c_{}-", waiting.owner.to_hex());
+    let children = admin.list_children("/locks/a").await.unwrap();
+    let node = children.iter().find(|child| child.starts_with(&prefix)).unwrap();
+    admin.delete(&format!("/locks/a/{node}"), None).await.unwrap();
+    holder.release(&claim).await.unwrap();
+    assert!(timeout(PATIENCE, wake).await.unwrap().is_none(), "a grant without a node");
     held(&waiter, &waiting).await;
 }
 

@@ -214,7 +214,7 @@ impl Server for ZooKeeper {
                 self.members.iter().map(|member| member.address.to_string()).collect::<Vec<_>>().join(",")
             }
         };
-        format!("zookeeper://{addresses}/suite/locks?tick={}ms&connect_timeout=2s", Self::TICK.as_millis())
+        format!("zookeeper://{addresses}/suite/locks?tick={}ms&connect_timeout=5s", Self::TICK.as_millis())
     }
 
     fn wire(&self) -> Option<SocketAddr> {

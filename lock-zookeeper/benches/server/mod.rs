@@ -57,6 +57,8 @@ impl Server {
     fn serves(&self) -> bool {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(&self.address)?;
+            // A server that is just starting may neither answer nor hang up.
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
             stream.write_all(b"srvr")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
