@@ -19,8 +19,11 @@ const SUITE: &str = "POLYLOCK_ETCD_SUITE";
 /// Where an etcd is that is not on the path: 3.5 or later, beside an installed 3.4.
 const OTHER: &str = "POLYLOCK_ETCD";
 
-/// So many cases share a cluster at a time. Most of their time they wait.
-const AT_A_TIME: &str = "--test-threads=2";
+/// So many cases share a cluster at a time: most of their time they wait. Those about names do not, they take
+/// hundreds of locks each.
+fn at_a_time(cases: &str) -> &'static str {
+    if cases == "names::" { "--test-threads=1" } else { "--test-threads=2" }
+}
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -84,7 +87,7 @@ fn groups() -> Result<BTreeSet<String>, Failure> {
 }
 
 fn run(program: &str, cases: &str) -> Result<(), Failure> {
-    let output = suite(program, &[cases, AT_A_TIME])?;
+    let output = suite(program, &[cases, at_a_time(cases)])?;
     let (told, noted) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() { Ok(()) } else { Err(format!("{told}\n{noted}").into()) }
 }
