@@ -1,21 +1,15 @@
 //! What a lock costs over the bare driver: acquire and release without contention, client and server pinned
-//! to one core; and how fast a lock goes from one client to the next, on all cores.
+//! to one core.
 //!
 //! `cargo bench -p lock-mysql --bench latency`
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lock_core::{Attempt, Backend, Claim, FencingToken, Lock, Locks, Name, Owner, Released};
+use lock_core::{Attempt, Backend, Claim, Lock, Locks, Name, Owner, Released};
 use lock_mysql::MysqlBackend;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sqlx::{Connection, Executor, MySqlConnection, mysql::MySqlConnectOptions};
@@ -25,13 +19,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const WARM_UP: u32 = 500;
 const ROUNDS: u32 = 5_000;
-const HAND_OVERS: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Failure> {
     let allowed = sched_getaffinity(None)?;
-    let contended = Server::start(&[]);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(hand_over(&contended))?;
-    drop(contended);
     pin(&allowed)?;
     let server = Server::start(&[]);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(&server))
@@ -107,45 +97,6 @@ impl Bare {
         let done = taken.rows_affected() == 1 && freed.rows_affected() == 1;
         if done { Ok(spent) } else { Err("the bare lock was not held".into()) }
     }
-}
-
-/// Four clients with four tasks each, all on one name.
-#[allow(clippy::print_stdout)] // The report is what the program is for.
-async fn hand_over(server: &Server) -> Result<(), Failure> {
-    let (passed, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
-    let shares: Arc<[AtomicU64; 4]> = Arc::default();
-    let mut tasks = tokio::task::JoinSet::new();
-    let until = Instant::now() + HAND_OVERS;
-    for client in 0..4 {
-        let lock = Locks::new(server.backend().await)?.lock("passed on")?;
-        for _ in 0..4 {
-            let (lock, passed, last, shares) = (lock.clone(), passed.clone(), last.clone(), shares.clone());
-            tasks.spawn(async move {
-                let mut newest = FencingToken::new(0);
-                while Instant::now() < until {
-                    let guard = lock.acquire().await?;
-                    assert!(guard.fencing_token() > newest);
-                    newest = guard.fencing_token();
-                    if last.swap(client, Ordering::SeqCst) != client {
-                        passed.fetch_add(1, Ordering::Relaxed);
-                    }
-                    shares[client].fetch_add(1, Ordering::Relaxed);
-                    guard.release().await?;
-                }
-                Ok::<_, lock_core::Error>(())
-            });
-        }
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    let each =
-        shares.iter().map(|share| share.load(Ordering::Relaxed).to_string()).collect::<Vec<_>>().join(", ");
-    let rate = passed.load(Ordering::Relaxed) as f64 / HAND_OVERS.as_secs_f64();
-    println!(
-        "4 clients of 4 tasks on one name: {rate:.0} hand-overs a second to another client; shares {each}"
-    );
-    Ok(())
 }
 
 #[allow(clippy::print_stdout)] // The report is what the program is for.
