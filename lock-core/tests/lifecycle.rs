@@ -201,6 +201,26 @@ async fn guards_outlive_their_locks() {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_held_for_a_moment_costs_no_task() {
+    let world = World::new();
+    let (locks, _) = world.client();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let lock = locks.lock("x").unwrap();
+    for _ in 0..100 {
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!(tasks(), before);
+        guard.release().await.unwrap();
+    }
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::sleep(millis(20)).await;
+    assert_eq!(tasks(), before + 1, "nobody renews it");
+    guard.release().await.unwrap();
+    tokio::time::sleep(millis(1)).await;
+    assert_eq!(tasks(), before);
+}
+
 #[tokio::test]
 async fn opening_and_closing_leaves_no_tasks() {
     let metrics = tokio::runtime::Handle::current().metrics();
