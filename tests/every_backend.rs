@@ -5,7 +5,7 @@
 use std::{path::PathBuf, process::Command};
 
 use lock_conformance::{
-    fixture::Server,
+    Server,
     servers::{Directory, Etcd, Mysql, Redis, ZooKeeper},
 };
 

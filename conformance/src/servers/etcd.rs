@@ -184,21 +184,6 @@ impl Member {
         signal(process.as_ref().ok_or_else(not_running)?, which)
     }
 
-    /// Until none of its threads runs: the signal's sender does not wait for them.
-    fn wait_until_stopped(&self) -> io::Result<()> {
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let threads = format!("/proc/{}/task", process.as_ref().ok_or_else(not_running)?.id());
-        let is_stopped = |thread: fs::DirEntry| {
-            let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            state.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 'Z', 'X']))
-        };
-        // Where there is no such folder, nobody can tell.
-        while fs::read_dir(&threads).is_ok_and(|threads| !threads.flatten().all(is_stopped)) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-
     fn kill(&self) -> io::Result<()> {
         let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
         process.map_or(Ok(()), |mut child| kill(&mut child))
@@ -220,10 +205,7 @@ impl Server for Etcd {
 
     fn pull(&self, lever: Lever<'_>) -> io::Result<()> {
         match lever {
-            Lever::Stop => {
-                self.signal(Signal::STOP)?;
-                self.members.iter().try_for_each(Member::wait_until_stopped)
-            }
+            Lever::Stop => self.signal(Signal::STOP),
             Lever::Continue => self.signal(Signal::CONT),
             Lever::Kill => self.kill(),
             Lever::Start => self.run(),

@@ -1,7 +1,7 @@
 //! `polylock run` on every server: only the URL differs.
 
 use lock_conformance::{
-    fixture::Server,
+    Server,
     servers::{Etcd, Mysql, Redis, ZooKeeper},
 };
 
