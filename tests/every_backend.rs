@@ -1,15 +1,29 @@
 //! One application that is told its backend by URL alone, on every one of them: the example `guarded_job`.
 
-#![cfg(feature = "all")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{path::PathBuf, process::Command};
-
-use lock_conformance::{
-    Server,
-    servers::{Directory, Etcd, Mysql, Redis, ZooKeeper},
+use std::{
+    path::PathBuf,
+    process::{Command, ExitCode},
 };
 
-#[test]
+use libtest_mimic::{Arguments, Trial};
+use lock_conformance::{
+    Server,
+    servers::{Directory, Etcd, Mysql, Redis, ZooKeeper, reexecuted},
+};
+
+fn main() -> ExitCode {
+    if let Some(code) = reexecuted() {
+        return code;
+    }
+    let trial = Trial::test("the_guarded_job_runs_unchanged_on_every_backend", || {
+        the_guarded_job_runs_unchanged_on_every_backend();
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+}
+
 fn the_guarded_job_runs_unchanged_on_every_backend() {
     let servers: Vec<Box<dyn Server>> = vec![
         Box::new(Directory::new("file").unwrap()),

@@ -76,7 +76,7 @@ async fn what_is_not_allowed_is_denied_for_good() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
-/// Tokens live for a second; verbs and watches go on.
+/// Tokens live for two seconds; verbs and watches go on.
 #[tokio::test]
 async fn a_token_that_ran_out_is_renewed() {
     let keys = scratch();
@@ -84,7 +84,7 @@ async fn a_token_that_ran_out_is_renewed() {
     openssl(keys.path(), "rsa -in key.pem -pubout -out pub.pem");
     let path = |name: &str| keys.path().join(name).display().to_string();
     let tokens =
-        format!("jwt,pub-key={},priv-key={},sign-method=RS256,ttl=1s", path("pub.pem"), path("key.pem"));
+        format!("jwt,pub-key={},priv-key={},sign-method=RS256,ttl=2s", path("pub.pem"), path("key.pem"));
     let server = Server::start(&["--auth-token", &tokens]);
     protect(&server);
     let url = format!("etcd://locks:s3cr3t@{}", server.address());
@@ -92,10 +92,10 @@ async fn a_token_that_ran_out_is_renewed() {
     for _ in 0..2 {
         let (holder, waiter) = (claim("a"), claim_for("a", Duration::from_secs(60)));
         held(&backend, &holder).await;
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
         assert!(matches!(backend.renew(&holder).await.unwrap(), Renewal::Kept(_)));
         let told = busy(&other, &waiter).await;
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
         assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
         if let Some(wake) = told.wake {
             soon("the wake", wake).await;

@@ -1,4 +1,4 @@
-//! Servers that several fixtures share: a directory, and a `redis-server` of the suite's own.
+//! Servers that fixtures and other tests share, each a child process of the test's own.
 
 mod clock;
 mod directory;
@@ -15,3 +15,11 @@ pub use mysql::Mysql;
 pub use redis::Redis;
 pub(crate) use scratch::scratch;
 pub use zookeeper::ZooKeeper;
+
+/// What a test program that starts servers, but is not the suite, does first in its `main`, which needs
+/// `harness = false`: if this process was started to become a server, it does, and does not come back but
+/// with an exit code.
+#[must_use]
+pub fn reexecuted() -> Option<std::process::ExitCode> {
+    crate::process::become_guarded()
+}

@@ -1,8 +1,6 @@
 //! The command, as a user runs it: real processes, and a Redis server of each test's own.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(all(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
-mod backends;
 mod death;
 mod loss;
 mod run;

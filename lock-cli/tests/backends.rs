@@ -1,30 +1,37 @@
 //! `polylock run` on every server: only the URL differs.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/support.rs"]
+#[allow(dead_code, reason = "a part of it is for the other tests")]
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
 use lock_conformance::{
     Server,
-    servers::{Etcd, Mysql, Redis, ZooKeeper},
+    servers::{Etcd, Mysql, Redis, ZooKeeper, reexecuted},
 };
+use support::{Place, Process, polylock, run_at, text, until};
 
-use crate::support::{Place, Process, polylock, run_at, text, until};
-
-#[test]
-fn a_run_on_redis_is_as_on_a_directory() {
-    runs_as_on_a_directory(&Redis::start(&[]).unwrap());
+fn main() -> ExitCode {
+    if let Some(code) = reexecuted() {
+        return code;
+    }
+    let trials = vec![
+        trial("redis", || runs_as_on_a_directory(&Redis::start(&[]).unwrap())),
+        trial("etcd", || runs_as_on_a_directory(&Etcd::start().unwrap())),
+        trial("zookeeper", || runs_as_on_a_directory(&ZooKeeper::start().unwrap())),
+        trial("mariadb", || runs_as_on_a_directory(&Mysql::mariadb(&[]).unwrap())),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-#[test]
-fn a_run_on_etcd_is_as_on_a_directory() {
-    runs_as_on_a_directory(&Etcd::start().unwrap());
-}
-
-#[test]
-fn a_run_on_zookeeper_is_as_on_a_directory() {
-    runs_as_on_a_directory(&ZooKeeper::start().unwrap());
-}
-
-#[test]
-fn a_run_on_mariadb_is_as_on_a_directory() {
-    runs_as_on_a_directory(&Mysql::mariadb(&[]).unwrap());
+fn trial(server: &str, run: fn()) -> Trial {
+    Trial::test(format!("a_run_on_{server}_is_as_on_a_directory"), move || {
+        run();
+        Ok(())
+    })
 }
 
 /// Holds against a second run, passes its code on, gives growing tokens, and names its key.
