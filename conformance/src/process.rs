@@ -1,5 +1,5 @@
 use std::{
-    env, io,
+    env, fs, io,
     os::unix::process::CommandExt,
     process::{Child, Command, ExitCode},
     sync::{
@@ -7,6 +7,7 @@ use std::{
         mpsc::{Sender, SyncSender, channel, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal};
@@ -79,11 +80,28 @@ static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     orders
 });
 
-/// Signals every process of a child's group.
+/// Signals every process of a child's group; when this returns, one that was to stop has stopped.
 pub(crate) fn signal(child: &Child, signal: Signal) -> io::Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the child's process id is out of range"))?;
-    Ok(rustix::process::kill_process_group(pid, signal)?)
+    rustix::process::kill_process_group(pid, signal)?;
+    if signal == Signal::STOP {
+        wait_until_stopped(child);
+    }
+    Ok(())
+}
+
+/// Until none of its threads runs: the signal's sender does not wait for them.
+fn wait_until_stopped(child: &Child) {
+    let threads = format!("/proc/{}/task", child.id());
+    let is_stopped = |thread: fs::DirEntry| {
+        let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        state.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 'Z', 'X']))
+    };
+    // Where there is no such folder, nobody can tell.
+    while fs::read_dir(&threads).is_ok_and(|threads| !threads.flatten().all(is_stopped)) {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Kills a child's group and takes its exit status.

@@ -237,18 +237,22 @@ async fn says_nothing<T: std::fmt::Debug>(
 async fn alive(stage: Stage) -> Outcome {
     let (bare, other) = (stage.bare().await?, stage.bare().await?);
     let name = stage.name();
-    let (claim, rival) = (stage.claim_for(&name, 1.6), stage.claim_for(&name, 1.6));
+    let lag = stage.fixture().guarantees().expiry_lag;
+    let parts = 1.6 + 2.0 * lag.as_secs_f64() / stage.ttl().as_secs_f64();
+    let (claim, rival) = (stage.claim_for(&name, parts), stage.claim_for(&name, parts));
+    let lease = bare.held(&claim).await?.lease.length;
+    // Shorter than a lease; but two of them are longer, with all that the server may add to it.
+    let pause = (lease + lag).mul_f64(0.55);
+    tokio::time::sleep(pause).await;
     bare.held(&claim).await?;
-    stage.pass(1.0).await;
-    bare.held(&claim).await?;
-    stage.pass(1.0).await;
+    tokio::time::sleep(pause).await;
     other.busy(&rival).await?;
     let Renewal::Kept(_) = bare.renew(&claim).await? else {
         return Err(Failure::new("the repeated acquire did not keep the claim"));
     };
-    stage.pass(1.0).await;
+    tokio::time::sleep(pause).await;
     other.busy(&rival).await?;
     let free = other.held_at_last(&rival);
-    stage.within(2.0, "the end of a lease that nobody renews", free).await??;
+    stage.within(parts + 0.4, "the end of a lease that nobody renews", free).await??;
     Ok(())
 }

@@ -190,8 +190,8 @@ async fn a_grant_whose_reply_is_late_is_no_longer_than_its_lease(stage: Stage) -
     let asked = Moment::now();
     let held = client.acquire(&stage.name()).await?;
     client.link.heal();
-    let left = held.remaining();
     let most = (asked + stage.ttl()).saturating_since(Moment::now());
+    let left = held.remaining();
     assert!(left <= most, "{left:?} left after a reply that was {late:?} late, of {:?}", stage.ttl());
     Ok(())
 }
