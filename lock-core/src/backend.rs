@@ -29,7 +29,8 @@ use crate::{Claim, FencingToken, Guarantees, Lease, Result};
 ///
 /// Every lease carries its own origin: see [`Lease`]. A backend knows no patience and no retries of
 /// the user's; it may repeat a request that certainly did not run. Core puts a time limit round every
-/// verb and drops the future when it is over.
+/// verb and drops the future when it is over. It asks for one verb of a claim at a time: a renewal that is
+/// under way when the claim is released is dropped first.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What is promised, as far as the server's configuration could be read.

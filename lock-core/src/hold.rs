@@ -25,6 +25,8 @@ pub(crate) struct Hold {
     /// Fires at the end, whatever it was.
     ended: CancellationToken,
     guard_gone: Notify,
+    /// Locked while a renewal is under way.
+    pub(crate) renewing: Arc<tokio::sync::Mutex<()>>,
     warned_of_short_lease: AtomicBool,
 }
 
@@ -38,8 +40,10 @@ struct State {
 }
 
 impl Hold {
-    pub(crate) fn new(loose: Loose, token: FencingToken, lease: Lease, verbs: Arc<Verbs>) -> Self {
+    pub(crate) fn new(mut loose: Loose, token: FencingToken, lease: Lease, verbs: Arc<Verbs>) -> Self {
         let claim = loose.claim().clone();
+        let renewing = Arc::<tokio::sync::Mutex<()>>::default();
+        loose.renewed_under(renewing.clone());
         let lease = as_core_counts(lease, &verbs);
         let valid_until = valid_until(lease, &verbs);
         debug!(name = %claim.name, owner = ?claim.owner, %token, "acquired");
@@ -52,6 +56,7 @@ impl Hold {
             state: Mutex::new(State { lease, valid_until, loss: None, loose: Some(loose) }),
             ended: CancellationToken::new(),
             guard_gone: Notify::new(),
+            renewing,
             warned_of_short_lease: AtomicBool::new(false),
         };
         hold.warn_of_short_lease(lease);

@@ -1,10 +1,13 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{
+    Mutex,
+    mpsc::{UnboundedReceiver, UnboundedSender},
+};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tracing::{debug, warn};
 
-use crate::{Claim, Error, ErrorKind, Released, Result, ledger::Entry, mutants, verbs::Verbs};
+use crate::{Claim, Error, ErrorKind, Moment, Released, Result, ledger::Entry, mutants, verbs::Verbs};
 
 /// A claim that may be on the server. Dropping it has it released in the background.
 ///
@@ -15,6 +18,8 @@ use crate::{Claim, Error, ErrorKind, Released, Result, ledger::Entry, mutants, v
 pub(crate) struct Loose {
     claim: Option<(Claim, Entry, TaskTrackerToken)>,
     janitor: UnboundedSender<Abandoned>,
+    /// Locked while a renewal is under way: a backend has one verb of a claim at a time.
+    renewing: Option<Arc<Mutex<()>>>,
 }
 
 /// What the janitor is sent. The token keeps `Locks::close` waiting until it is done.
@@ -22,6 +27,7 @@ pub(crate) struct Loose {
 pub(crate) struct Abandoned {
     claim: Claim,
     entry: Entry,
+    renewing: Option<Arc<Mutex<()>>>,
     _pending: TaskTrackerToken,
 }
 
@@ -32,12 +38,17 @@ impl Loose {
         tasks: &TaskTracker,
         janitor: UnboundedSender<Abandoned>,
     ) -> Self {
-        Self { claim: Some((claim, entry, tasks.token())), janitor }
+        Self { claim: Some((claim, entry, tasks.token())), janitor, renewing: None }
     }
 
     pub(crate) fn claim(&self) -> &Claim {
         // Taken only by the two that consume it.
         &self.claim.as_ref().expect("a loose claim has its claim until it is consumed").0
+    }
+
+    /// From now on it is renewed, and released only between renewals.
+    pub(crate) fn renewed_under(&mut self, renewing: Arc<Mutex<()>>) {
+        self.renewing = Some(renewing);
     }
 
     /// The server's word is that it is not there.
@@ -52,7 +63,7 @@ impl Loose {
         let until = verbs.clock.now() + verbs.terms.verb_limit;
         let answer = tokio::select! {
             biased;
-            answer = verbs.end(self.claim(), until) => answer,
+            answer = end_alone(verbs, self.claim(), until, self.renewing.as_deref()) => answer,
             // The clock may have stopped with it.
             () = self.janitor.closed() => Err(no_runtime()),
         };
@@ -76,7 +87,8 @@ impl Drop for Loose {
         }
         if let Some((claim, entry, pending)) = self.claim.take() {
             // Without a janitor its runtime is gone; the claim's lease ends it.
-            let _ = self.janitor.send(Abandoned { claim, entry, _pending: pending });
+            let renewing = self.renewing.take();
+            let _ = self.janitor.send(Abandoned { claim, entry, renewing, _pending: pending });
         }
     }
 }
@@ -87,18 +99,32 @@ pub(crate) async fn clean(
     tasks: TaskTracker,
     mut abandoned: UnboundedReceiver<Abandoned>,
 ) {
-    while let Some(Abandoned { claim, entry, _pending }) = abandoned.recv().await {
+    while let Some(Abandoned { claim, entry, renewing, _pending }) = abandoned.recv().await {
         debug!(name = %claim.name, owner = ?claim.owner, "releasing an interrupted claim");
         let verbs = verbs.clone();
         tasks.spawn(async move {
             // The latest request that can have kept the claim alive was sent before now.
             let lease_over = verbs.clock.now() + claim.lease;
-            match verbs.end(&claim, lease_over).await {
+            match end_alone(&verbs, &claim, lease_over, renewing.as_deref()).await {
                 Ok(_) => entry.close(true),
                 Err(error) => abandon(&verbs, &claim, entry, &error),
             }
         });
     }
+}
+
+/// Ends a claim once no renewal of it is under way. Its end has dropped the last one, or is about to.
+async fn end_alone(
+    verbs: &Verbs,
+    claim: &Claim,
+    until: Moment,
+    renewing: Option<&Mutex<()>>,
+) -> Result<Released> {
+    let _alone = match renewing {
+        Some(renewing) => Some(renewing.lock().await),
+        None => None,
+    };
+    verbs.end(claim, until).await
 }
 
 fn abandon(verbs: &Verbs, claim: &Claim, entry: Entry, error: &Error) {

@@ -106,7 +106,10 @@ async fn renew_until_lost(hold: &Hold, mut doubt: Option<Signal>, mut next: Mome
         let answer = tokio::select! {
             biased;
             () = deadline(hold) => return,
-            answer = verbs.renew(&hold.claim) => answer,
+            answer = async {
+                let _renewing = hold.renewing.lock().await;
+                verbs.renew(&hold.claim).await
+            } => answer,
         };
         match answer {
             Ok(Renewal::Kept(lease)) => {

@@ -3,10 +3,18 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use lock_core::{
-    ErrorKind, Locks, Loss, Options, Promise, Release,
+    Attempt, Backend, Claim, ErrorKind, Guarantees, Locks, Loss, Options, PausedClock, Promise, Release,
+    Released, Renewal, Result,
     memory::Memory,
     wrap::{Faulty, Injection, Verb},
 };
@@ -199,6 +207,62 @@ async fn guards_outlive_their_locks() {
     tokio::time::sleep(TTL * 3).await;
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Renewals hang; verbs that run beside them are counted.
+#[derive(Debug, Default)]
+struct HangingRenewals {
+    store: Memory,
+    under_way: AtomicUsize,
+    overlaps: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Backend for HangingRenewals {
+    fn guarantees(&self) -> Guarantees {
+        self.store.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
+        self.store.acquire(claim).await
+    }
+
+    async fn renew(&self, _: &Claim) -> Result<Renewal> {
+        struct UnderWay<'a>(&'a AtomicUsize);
+        impl Drop for UnderWay<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, SeqCst);
+            }
+        }
+        self.under_way.fetch_add(1, SeqCst);
+        let _under_way = UnderWay(&self.under_way);
+        std::future::pending().await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Released> {
+        self.overlaps.fetch_add(self.under_way.load(SeqCst), SeqCst);
+        self.store.release(claim).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_has_one_verb_of_a_claim_at_a_time() {
+    let backend = HangingRenewals::default();
+    let overlaps = backend.overlaps.clone();
+    let clock = Arc::new(PausedClock::new());
+    let locks = Locks::with_clock(backend, Options::default().with_ttl(TTL), clock).unwrap();
+    let lock = locks.lock("x").unwrap();
+    for _ in 0..2 {
+        let released = lock.acquire().await.unwrap();
+        tokio::time::sleep(TTL / 3).await;
+        assert_eq!(released.release().await.unwrap(), Release::Released);
+        let dropped = lock.acquire().await.unwrap();
+        tokio::time::sleep(TTL / 3).await;
+        drop(dropped);
+    }
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(locks.statistics().renew.calls > 2, "no renewal was under way");
+    assert_eq!(overlaps.load(SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]
