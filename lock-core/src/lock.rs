@@ -79,7 +79,8 @@ impl Lock {
         let loose = shared.claim(&self.name, false)?;
         match shared.verbs.acquire(loose.claim()).await {
             Ok(Attempt::Held(grant)) => {
-                shared.keep(loose, grant, false).map(Some).map_err(|(error, _)| error)
+                shared.check_of_use(loose.claim(), &grant)?;
+                Ok(Some(shared.keep(loose, grant, false)))
             }
             Ok(Attempt::Busy(_)) => {
                 // A try leaves nothing behind when it is busy.

@@ -184,23 +184,18 @@ impl Shared {
         Ok(Loose::new(claim, entry, &self.tasks, self.janitor.clone()))
     }
 
-    /// Turns the server's grant into a guard; a keeper renews it.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout`, with the claim, if the grant came when its lease had no use left.
-    pub(crate) fn keep(
-        &self,
-        loose: Loose,
-        grant: Grant,
-        renew_at_once: bool,
-    ) -> Result<Guard, (Error, Loose)> {
-        let Grant { token, lease, doubt } = grant;
-        if self.verbs.clock.now() >= self.verbs.terms.valid_until(lease) {
-            let text = "the grant came after the usable part of its lease was over";
-            let error = Error::new(ErrorKind::Timeout, text).during("acquiring", &loose.claim().name);
-            return Err((error, loose));
+    /// Refuses a grant that came when its lease had no use left.
+    pub(crate) fn check_of_use(&self, claim: &Claim, grant: &Grant) -> Result<()> {
+        if self.verbs.clock.now() < self.verbs.terms.valid_until(grant.lease) {
+            return Ok(());
         }
+        let text = "the grant came after the usable part of its lease was over";
+        Err(Error::new(ErrorKind::Timeout, text).during("acquiring", &claim.name))
+    }
+
+    /// Turns the server's grant into a guard; a keeper renews it.
+    pub(crate) fn keep(&self, loose: Loose, grant: Grant, renew_at_once: bool) -> Guard {
+        let Grant { token, lease, doubt } = grant;
         let hold = Arc::new(Hold::new(loose, token, lease, self.verbs.clone()));
         let keeper = Keeper::new(hold.clone(), self.closing.subscribe(), doubt, renew_at_once);
         match Young::new(keeper) {
@@ -208,7 +203,7 @@ impl Shared {
             Ok(young) => drop(self.nursery.send(young)),
             Err(keeper) => drop(self.tasks.spawn_on(keeper.run(), &self.runtime)),
         }
-        Ok(Guard::new(hold))
+        Guard::new(hold)
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

@@ -144,19 +144,13 @@ impl Waiter {
 
     fn keep(&mut self, grant: Grant, renew_at_once: bool) -> Result<Guard> {
         let shared = &self.locks.shared;
+        shared.check_of_use(self.claim(), &grant)?;
         let loose = self.loose.take().ok_or_else(consumed)?;
-        match shared.keep(loose, grant, renew_at_once) {
-            Ok(guard) => {
-                if let Some(woken) = self.woken {
-                    shared.verbs.counters.handed_over(shared.verbs.clock.now().saturating_since(woken));
-                }
-                Ok(guard)
-            }
-            Err((error, loose)) => {
-                self.loose = Some(loose);
-                Err(error)
-            }
+        let guard = shared.keep(loose, grant, renew_at_once);
+        if let Some(woken) = self.woken {
+            shared.verbs.counters.handed_over(shared.verbs.clock.now().saturating_since(woken));
         }
+        Ok(guard)
     }
 
     fn busy(&mut self, busy: Busy) -> Outcome {
