@@ -19,11 +19,26 @@ const DRIVERS: &[Driver] = &[
     lock_core::memory::DRIVER,
     #[cfg(feature = "redis")]
     lock_redis::DRIVER,
+    #[cfg(feature = "etcd")]
+    lock_etcd::DRIVER,
+    #[cfg(feature = "zookeeper")]
+    lock_zookeeper::DRIVER,
+    #[cfg(feature = "mysql")]
+    lock_mysql::DRIVER,
 ];
 
 /// Every scheme that some build of this version answers to, and the Cargo feature that adds it.
-const FEATURES: &[(&str, &str)] =
-    &[("file", "file"), ("memory", "memory"), ("redis", "redis"), ("rediss", "redis")];
+const FEATURES: &[(&str, &str)] = &[
+    ("file", "file"),
+    ("memory", "memory"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
+    ("zookeeper", "zookeeper"),
+    ("mysql", "mysql"),
+    ("mariadb", "mysql"),
+];
 
 /// The driver of a URL's scheme.
 pub(crate) fn of(url: &Url) -> Result<&'static Driver> {
@@ -112,7 +127,14 @@ mod tests {
         assert!(!text.contains("s3cr3t"), "{text}");
     }
 
-    #[cfg(not(any(feature = "file", feature = "memory", feature = "redis")))]
+    #[cfg(not(any(
+        feature = "etcd",
+        feature = "file",
+        feature = "memory",
+        feature = "mysql",
+        feature = "redis",
+        feature = "zookeeper"
+    )))]
     #[test]
     fn a_build_without_backends_says_so() {
         assert!(text("file:///tmp").ends_with("This build has: none"));

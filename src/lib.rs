@@ -108,6 +108,10 @@
 //! | `file` | yes | `file:///var/lib/locks`: the processes of one machine, no server |
 //! | `memory` | yes | `memory:`: the tasks of one process, for tests |
 //! | `redis` | no | `redis://…`, `rediss://…`: one Redis server |
+//! | `etcd` | no | `etcd://…`, `etcds://…`: an etcd cluster; building it needs `protoc` |
+//! | `zookeeper` | no | `zookeeper://…`: a ZooKeeper ensemble |
+//! | `mysql` | no | `mysql://…`, `mariadb://…`: one MySQL or MariaDB server |
+//! | `all` | no | all of these |
 //!
 //! A feature adds a backend and changes nothing else.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -126,6 +130,21 @@ pub use lock_file as file;
 #[cfg(feature = "redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
 pub use lock_redis as redis;
+
+/// Locks on an etcd cluster.
+#[cfg(feature = "etcd")]
+#[cfg_attr(docsrs, doc(cfg(feature = "etcd")))]
+pub use lock_etcd as etcd;
+
+/// Locks on a ZooKeeper ensemble.
+#[cfg(feature = "zookeeper")]
+#[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
+pub use lock_zookeeper as zookeeper;
+
+/// Locks on a MySQL or MariaDB server.
+#[cfg(feature = "mysql")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mysql")))]
+pub use lock_mysql as mysql;
 
 // The code in these documents is compiled with the documentation's tests.
 #[cfg(doctest)]

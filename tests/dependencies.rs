@@ -61,8 +61,16 @@ fn without_features_there_is_only_the_core() {
 
 #[test]
 fn no_crate_but_a_backends_own_names_its_client_library() {
-    for (backend, library) in [("lock-redis", "redis"), ("lock-file", "notify")] {
-        for package in ["polylock", "lock-core", "lock-file", "lock-redis", "lock-cli"] {
+    let libraries = [
+        ("lock-redis", "redis"),
+        ("lock-file", "notify"),
+        ("lock-etcd", "etcd-client"),
+        ("lock-zookeeper", "zookeeper-client"),
+        ("lock-mysql", "sqlx"),
+    ];
+    for (backend, library) in libraries {
+        let backends = libraries.map(|(backend, _)| backend);
+        for package in ["polylock", "lock-core", "lock-cli"].into_iter().chain(backends) {
             let direct = tree(&["--package", package, "--depth", "1", "--all-features"]);
             assert_eq!(direct.contains(library), package == backend, "{package} and {library}");
         }

@@ -95,6 +95,9 @@ pub(crate) struct Server {
     /// Without --url and --url-file it is POLYLOCK_URL, else the URL in the file POLYLOCK_URL_FILE, else the
     /// directory $XDG_STATE_HOME/polylock (~/.local/state/polylock). Other users of this machine see
     /// arguments: a URL with a password belongs into the environment or a file.
+    ///
+    /// etcd:, zookeeper: and mysql: are in builds with the Cargo feature of that name, or with `all`:
+    /// cargo install lock-cli --features all. The client of etcd needs protoc to build.
     #[arg(long)]
     pub(crate) url: Option<String>,
     /// A file that holds the URL

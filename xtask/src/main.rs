@@ -37,7 +37,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test => test::run_all(),
-        Task::Servers => servers::install(),
+        Task::Servers => servers::install().map(drop),
         Task::Mutants { filter } => mutants::run(filter.as_deref().unwrap_or("")),
         Task::Docs => docs::write(),
     };

@@ -2,40 +2,140 @@
 
 use std::{
     env,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use crate::step::{self, Result, succeeds};
+use crate::{
+    step::{self, Result, succeeds},
+    workspace,
+};
 
-/// A program that the tests start, and the Debian package that has it. `openssl` makes certificates.
-const PROGRAMS: &[(&str, &str)] = &[("openssl", "openssl"), ("redis-server", "redis-server")];
+/// What the tests start or the build needs, and the Debian package that has it.
+const PARTS: &[(Part, &str)] = &[
+    // Makes the certificates.
+    (Part::Program("openssl"), "openssl"),
+    (Part::Program("redis-server"), "redis-server"),
+    // etcd's client is generated from its interface files.
+    (Part::Program("protoc"), "protobuf-compiler"),
+    (Part::File("/usr/include/google/protobuf/descriptor.proto"), "libprotobuf-dev"),
+    (Part::Program("etcd"), "etcd-server"),
+    (Part::Program("etcdctl"), "etcd-client"),
+    (Part::Program("mariadbd"), "mariadb-server-core"),
+    (Part::Program("mariadb"), "mariadb-client-core"),
+    (Part::Program("javac"), "default-jdk-headless"),
+    (Part::File("/usr/share/java/zookeeper.jar"), "zookeeper"),
+    (Part::File("/usr/share/java/slf4j-simple.jar"), "libslf4j-java"),
+    // Other clients of the same servers, which we exclude and which exclude us.
+    (Part::File("/usr/share/java/curator-recipes.jar"), "libcurator-recipes-java"),
+    (Part::File("/usr/share/java/curator-framework.jar"), "libcurator-framework-java"),
+    (Part::File("/usr/share/java/curator-client.jar"), "libcurator-client-java"),
+    (Part::File("/usr/lib/python3/dist-packages/kazoo/__init__.py"), "python3-kazoo"),
+];
+
+/// Servers that no package of this Debian has: the script that unpacks one into a folder, the program that
+/// is there then, and the variable that tells the tests where it is.
+const UNPACKED: &[Unpacked] = &[
+    Unpacked {
+        name: "etcd-3.5",
+        script: include_str!("servers/etcd35.sh"),
+        program: "etcd",
+        variable: "POLYLOCK_ETCD",
+        optional: false,
+    },
+    // From a suite that moves: there are days when it cannot be had.
+    Unpacked {
+        name: "mysql-9",
+        script: include_str!("servers/mysql9.sh"),
+        program: "mysqld",
+        variable: "POLYLOCK_MYSQLD",
+        optional: true,
+    },
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Program(&'static str),
+    File(&'static str),
+}
+
+struct Unpacked {
+    name: &'static str,
+    script: &'static str,
+    program: &'static str,
+    variable: &'static str,
+    optional: bool,
+}
+
+/// Where the tests find what is not on the path: variables and their values.
+pub(crate) type Places = Vec<(&'static str, PathBuf)>;
 
 /// Installs what is missing; starts no service.
-pub(crate) fn install() -> Result {
-    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !on_path(program)).collect();
+pub(crate) fn install() -> Result<Places> {
+    packages()?;
+    redis_is_new_enough()?;
+    let mut places = Places::new();
+    for server in UNPACKED {
+        match server.unpack() {
+            Ok(program) => places.push((server.variable, program)),
+            Err(error) if server.optional => eprintln!(
+                "\n!!! {} cannot be had ({error}): THE TESTS ON IT ARE LEFT OUT. All else runs.\n",
+                server.name
+            ),
+            Err(error) => return Err(error),
+        }
+    }
+    eprintln!("=== servers: all present");
+    for (variable, program) in &places {
+        eprintln!("    export {variable}={}", program.display());
+    }
+    Ok(places)
+}
+
+fn packages() -> Result {
+    let missing: Vec<_> = PARTS.iter().filter(|(part, _)| !part.is_present()).collect();
     if missing.is_empty() {
-        redis_is_new_enough()?;
-        eprintln!("=== servers: all present");
         return Ok(());
     }
-    let programs: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
     if !on_path("apt-get") {
-        return Err(elsewhere(&programs).into());
+        return Err(elsewhere(&packages).into());
     }
     let mut install = as_root().ok_or_else(|| {
-        format!(
-            "{} must be installed by root:\n    apt-get install {}",
-            programs.join(", "),
-            packages.join(" ")
-        )
+        let packages = packages.join(" ");
+        format!("some of what the tests need must be installed by root:\n    apt-get install {packages}")
     })?;
     install.args(["sh", "-c", INSTALL, "sh"]).args(packages).stdin(Stdio::null());
-    step::run("servers", &mut install)?;
-    match PROGRAMS.iter().find(|(program, _)| !on_path(program)) {
-        Some((program, package)) => Err(format!("{package} was installed, but there is no {program}").into()),
-        None => redis_is_new_enough(),
+    step::run_as("servers", "apt-get install …", &mut install)?;
+    match PARTS.iter().find(|(part, _)| !part.is_present()) {
+        Some((part, package)) => Err(format!("{package} was installed, but there is no {part:?}").into()),
+        None => Ok(()),
+    }
+}
+
+impl Part {
+    fn is_present(self) -> bool {
+        match self {
+            Self::Program(name) => on_path(name),
+            Self::File(path) => is_file(Path::new(path)),
+        }
+    }
+}
+
+impl Unpacked {
+    fn unpack(&self) -> Result<PathBuf> {
+        // Beside the profiles' folders, so that one copy serves them all.
+        let folder = workspace::output()?.join("../servers").join(self.name);
+        let program = folder.join(self.program);
+        if !is_file(&program) {
+            if !on_path("apt-get") {
+                return Err(format!("{} is unpacked from Debian's packages, with apt-get", self.name).into());
+            }
+            let mut unpack = Command::new("bash");
+            unpack.args(["-c", self.script, "bash"]).arg(&folder).stdin(Stdio::null());
+            step::run_as(self.name, "unpacking the server", &mut unpack)?;
+        }
+        Ok(program.canonicalize()?)
     }
 }
 
@@ -69,12 +169,12 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
 "#;
 
-fn elsewhere(programs: &[&str]) -> String {
+fn elsewhere(packages: &[&str]) -> String {
     format!(
-        "the tests start {} (Redis 7.0 or later), and this task can only install it on Debian and Ubuntu. \
-         Please install it and run the task again:\n    \
-         Fedora: dnf install redis openssl · Arch: pacman -S redis openssl · Alpine: apk add redis openssl",
-        programs.join(" and ")
+        "this task can install servers on Debian and Ubuntu only. Please install what these packages of \
+         Debian have, and run the task again:\n    {}\n\
+         The tests of one backend need its server alone: cargo nextest run -p lock-redis",
+        packages.join(" ")
     )
 }
 
@@ -113,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_text_for_other_systems_names_what_is_missing() {
-        assert!(elsewhere(&["redis-server"]).contains("start redis-server ("));
+        assert!(elsewhere(&["redis-server", "zookeeper"]).contains("redis-server zookeeper\n"));
     }
 
     #[test]
@@ -124,7 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn the_install_script_is_a_script() {
+    fn the_install_scripts_are_scripts() {
         assert!(succeeds(Command::new("sh").args(["-n", "-c", INSTALL])));
+        for server in UNPACKED {
+            assert!(succeeds(Command::new("bash").args(["-n", "-c", server.script])), "{}", server.name);
+        }
     }
 }

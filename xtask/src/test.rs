@@ -9,15 +9,15 @@ use crate::{
 };
 
 pub(crate) fn run_all() -> Result {
-    servers::install()?;
+    let places = servers::install()?;
     run("format", &mut cargo("fmt --all --check"))?;
     lint()?;
     let mut doc = cargo("doc --workspace --all-features --no-deps");
     run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     if succeeds(&mut cargo("nextest --version")) {
-        run("tests", &mut cargo("nextest run --workspace --all-features"))?;
+        run("tests", cargo("nextest run --workspace --all-features").envs(places))?;
     } else {
-        run("tests", &mut cargo("test --workspace --all-features --lib --bins --tests"))?;
+        run("tests", cargo("test --workspace --all-features --lib --bins --tests").envs(places))?;
     }
     run("code in the documentation", &mut cargo("test --workspace --all-features --doc"))?;
     examples()?;

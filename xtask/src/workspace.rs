@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_workspace_is_read_as_it_is() {
-        assert_eq!(features().unwrap(), ["file", "memory", "redis"]);
+        assert!(features().unwrap().starts_with(&["file".into(), "memory".into(), "redis".into()]));
         assert!(examples().unwrap().contains(&"guarded_job".to_owned()));
         assert!(output().unwrap().exists());
     }

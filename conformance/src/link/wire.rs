@@ -98,7 +98,9 @@ async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> i
             }
             let at = Instant::now() + shared.state.borrow().to_server.delay;
             for request in splitter.push(&buffer[..length]) {
-                shared.requests.send_modify(|requests| requests.count(&request.word));
+                if !request.is_ping() {
+                    shared.requests.send_modify(|requests| requests.count(&request.word));
+                }
                 let _ = queue.send((at, request));
             }
         }
@@ -106,10 +108,15 @@ async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> i
     let write = async {
         while let Some((at, request)) = due.recv().await {
             tokio::time::sleep_until(at.into()).await;
-            shared.before_request(&request.word);
+            let ping = request.is_ping();
+            if !ping {
+                shared.before_request(&request.word);
+            }
             shared.open(Way::ToServer).await;
             to.write_all(&request.bytes).await?;
-            shared.after_request();
+            if !ping {
+                shared.after_request();
+            }
         }
         to.shutdown().await
     };

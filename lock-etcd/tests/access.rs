@@ -1,0 +1,154 @@
+//! Who may connect, over what, and what of it can be seen.
+// Helpers are part of the tests, but the lint does not know that.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::{path::Path, process::Command, time::Duration};
+
+use lock_core::{Backend, ErrorKind, Released, Renewal};
+use lock_etcd::{EtcdBackend, EtcdOptions};
+use support::{Server, busy, claim, claim_for, connect, held, scratch, soon};
+
+fn openssl(folder: &Path, words: &str) {
+    let output = Command::new("openssl").current_dir(folder).args(words.split(' ')).output();
+    let output = output.expect("openssl must be installed");
+    assert!(output.status.success(), "{words}: {output:?}");
+}
+
+/// What the README tells operators to allow, with authentication switched on.
+fn protect(server: &Server) {
+    let readme = include_str!("../README.md");
+    for line in [
+        "user add root:r00t",
+        "user grant-role root root",
+        "user add locks:s3cr3t",
+        "role add locks",
+        "role grant-permission locks --prefix=true readwrite polylock/",
+        "user grant-role locks locks",
+        "auth enable",
+    ] {
+        assert!(
+            line.contains("root")
+                || !line.contains("locks")
+                || line.contains("s3cr3t")
+                || readme.contains(&format!("etcdctl {line}")),
+            "the README does not say: {line}"
+        );
+        server.control(&line.split(' ').collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn the_documented_user_can_do_all_that_locks_need() {
+    let server = Server::start(&[]);
+    protect(&server);
+    let url = format!("etcd://locks:s3cr3t@{}", server.address());
+    let (backend, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let (holder, waiter) = (claim("a"), claim("a"));
+    held(&backend, &holder).await;
+    assert!(matches!(backend.renew(&holder).await.unwrap(), Renewal::Kept(_)));
+    busy(&backend, &claim("a").queued(false)).await;
+    let told = busy(&other, &waiter).await;
+    assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
+    soon("the wake", told.wake.expect("a wake")).await;
+    held(&other, &waiter).await;
+    assert_eq!(backend.release(&waiter).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn what_is_not_allowed_is_denied_for_good() {
+    let server = Server::start(&[]);
+    protect(&server);
+    let at = server.address();
+    for url in [
+        format!("etcd://locks:wrong@{at}"),
+        format!("etcd://nobody:s3cr3t@{at}"),
+        format!("etcd://{at}"),
+        format!("etcd://locks:s3cr3t@{at}/elsewhere"),
+    ] {
+        let error = connect(&url).await.map(drop).unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Denied, false), "{url}: {error}");
+        assert!(!format!("{error:?}").contains("s3cr3t"), "{error:?}");
+    }
+    let open = Server::start(&[]);
+    let error = connect(&format!("etcd://me:s3cr3t@{}", open.address())).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+}
+
+/// Tokens live for two seconds; verbs and watches go on.
+#[tokio::test]
+async fn a_token_that_ran_out_is_renewed() {
+    let keys = scratch();
+    openssl(keys.path(), "genrsa -out key.pem 2048");
+    openssl(keys.path(), "rsa -in key.pem -pubout -out pub.pem");
+    let path = |name: &str| keys.path().join(name).display().to_string();
+    let tokens =
+        format!("jwt,pub-key={},priv-key={},sign-method=RS256,ttl=2s", path("pub.pem"), path("key.pem"));
+    let server = Server::start(&["--auth-token", &tokens]);
+    protect(&server);
+    let url = format!("etcd://locks:s3cr3t@{}", server.address());
+    let (backend, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    for _ in 0..2 {
+        let (holder, waiter) = (claim("a"), claim_for("a", Duration::from_secs(60)));
+        held(&backend, &holder).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        assert!(matches!(backend.renew(&holder).await.unwrap(), Renewal::Kept(_)));
+        let told = busy(&other, &waiter).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
+        if let Some(wake) = told.wake {
+            soon("the wake", wake).await;
+        }
+        held(&other, &waiter).await;
+        assert_eq!(other.release(&waiter).await.unwrap(), Released::Released);
+    }
+}
+
+#[tokio::test]
+async fn over_tls_both_sides_show_a_certificate() {
+    let folder = scratch();
+    let path = folder.path();
+    openssl(path, "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=ca -keyout ca.key -out ca.pem");
+    std::fs::write(path.join("san"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
+    for name in ["server", "client"] {
+        openssl(
+            path,
+            &format!("req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"),
+        );
+        openssl(
+            path,
+            &format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile san -out {name}.pem"
+            ),
+        );
+    }
+    let file = |name: &str| path.join(name).display().to_string();
+    let server = Server::start(&[
+        "--cert-file",
+        &file("server.pem"),
+        "--key-file",
+        &file("server.key"),
+        "--client-cert-auth",
+        "--trusted-ca-file",
+        &file("ca.pem"),
+    ]);
+    let options = EtcdOptions::new([server.address()]).unwrap();
+    let backend = EtcdBackend::connect(
+        options
+            .clone()
+            .root_certificates(file("ca.pem"))
+            .client_certificate(file("client.pem"), file("client.key")),
+    )
+    .await
+    .unwrap();
+    let ours = claim("a");
+    held(&backend, &ours).await;
+    assert_eq!(backend.release(&ours).await.unwrap(), Released::Released);
+
+    // The system does not know that root.
+    let untrusted = EtcdBackend::connect(options.clone().tls()).await.unwrap_err();
+    assert_eq!(untrusted.kind(), ErrorKind::Denied, "{untrusted}");
+    let unknown = EtcdBackend::connect(options.root_certificates(file("ca.pem"))).await;
+    assert!(unknown.is_err(), "a client without a certificate was let in");
+}

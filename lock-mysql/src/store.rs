@@ -1,0 +1,245 @@
+use std::{sync::Arc, time::Duration};
+
+use futures_util::TryStreamExt;
+use lock_core::{Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result};
+use sqlx::{Row, mysql::MySqlRow};
+
+use crate::{
+    bell::{Bell, Ear, Nonce, Promoted},
+    crowd::Crowd,
+    error::{Failure, from_sqlx, unexpected},
+    pool::{Lent, Pool},
+    statements::{Statements, Transaction},
+};
+
+/// How often a step is begun anew after another transaction was in its way, or after the table was made.
+const REPEATS: u32 = 5;
+
+/// The verbs. Their futures must not be dropped midway while a caller relies on the outcome; when one is,
+/// its connection is closed.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) statements: Arc<Statements>,
+    pub(crate) bell: Bell,
+    pub(crate) crowd: Arc<Crowd>,
+}
+
+impl Store {
+    /// `since` is a moment before the call. The lease counts from there, even if it took two requests: a
+    /// caller's ttl begins when it asks.
+    pub(crate) async fn acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt> {
+        let mut repeats = REPEATS;
+        loop {
+            match self.try_acquire(claim, since).await {
+                Ok(attempt) => return Ok(attempt),
+                Err(failure) => self.mend(failure, &mut repeats).await?,
+            }
+        }
+    }
+
+    pub(crate) async fn renew(&self, claim: &Claim) -> Result<Renewal> {
+        let mut repeats = REPEATS;
+        loop {
+            match self.try_renew(claim).await {
+                Ok(renewal) => return Ok(renewal),
+                Err(failure) => self.mend(failure, &mut repeats).await?,
+            }
+        }
+    }
+
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
+        let mut repeats = REPEATS;
+        loop {
+            match self.try_release(claim).await {
+                Ok(released) => return Ok(released),
+                Err(failure) => self.mend(failure, &mut repeats).await?,
+            }
+        }
+    }
+
+    /// Says whether a step that failed may be begun anew, for it certainly left nothing.
+    async fn mend(&self, failure: Failure, repeats: &mut u32) -> Result<()> {
+        if failure.is_broken() {
+            self.pool.forget();
+        }
+        let missing = failure.is_missing_table();
+        if *repeats == 0 || !(missing || failure.is_conflict()) {
+            return Err(failure.into());
+        }
+        *repeats -= 1;
+        if missing {
+            let mut lent = self.pool.lend().await?;
+            let made = sqlx::raw_sql(self.statements.migration()).execute(&mut *lent).await;
+            made.map_err(from_sqlx)?;
+            self.pool.give_back(lent);
+        }
+        Ok(())
+    }
+
+    async fn try_acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt, Failure> {
+        let mut lent = self.pool.lend().await?;
+        if !self.crowd.stands_before(claim) {
+            let owner = claim.owner.as_bytes().as_slice();
+            let taken = sqlx::query(self.statements.acquire())
+                .bind(owner)
+                .bind(owner)
+                .bind(&*claim.label)
+                .bind(Statements::length(claim.lease))
+                .bind(claim.name.as_str().as_bytes())
+                .bind(owner)
+                .execute(&mut *lent)
+                .await?;
+            if taken.rows_affected() > 0 {
+                self.pool.give_back(lent);
+                return Ok(held(claim, taken.last_insert_id(), since));
+            }
+        }
+
+        // Before the look, so that it hears every hand-over that the look did not see.
+        let mut ear = if claim.queue { self.bell.listen(claim) } else { None };
+        let mut attempt = self.contend(lent, claim, ear.as_ref(), since).await?;
+        let mut hung = None;
+        if claim.queue && ear.is_none() && matches!(attempt, Attempt::Busy(_)) {
+            // To hang the bell up is for those who have to wait. If it takes long, then in the background.
+            hung = self.bell.hang();
+            if let Some(done) = &mut hung
+                && tokio::time::timeout(claim.lease / 24, done).await.is_ok()
+            {
+                hung = None;
+                ear = self.bell.listen(claim);
+                attempt = self.contend(self.pool.lend().await?, claim, ear.as_ref(), since).await?;
+            }
+        }
+        if let Attempt::Busy(busy) = &mut attempt {
+            busy.wake = match (ear, hung) {
+                (Some(ear), _) => Some(Box::pin(ear.heard())),
+                // Once it hangs, or cannot, it is time to look again.
+                (None, Some(hung)) => Some(Box::pin(async move { hung.await.ok().and(None) })),
+                (None, None) => None,
+            };
+        }
+        Ok(attempt)
+    }
+
+    /// One look at a lock that was not free. If it is free now, whoever gets it is told.
+    async fn contend(
+        &self,
+        mut lent: Lent,
+        claim: &Claim,
+        ear: Option<&Ear>,
+        since: Moment,
+    ) -> Result<Attempt, Failure> {
+        let bell = ear.map(|ear| &ear.bell);
+        // Who has seen a crowd has seen the row.
+        let make = !self.crowd.waits_for(&claim.name);
+        let mut decided = self.decide(&mut lent, self.statements.contend(claim, bell, make)).await?;
+        if !make && decided.row.try_get_unchecked::<i64, _>(4)? == 0 {
+            decided = self.decide(&mut lent, self.statements.contend(claim, bell, true)).await?;
+        }
+        let row = self.conclude(lent, claim, decided, 5).await?;
+        if row.try_get_unchecked::<i64, _>(0)? != 0 {
+            return Ok(held(claim, row.try_get_unchecked(1)?, since));
+        }
+        self.crowd.learn(&claim.name, claim.queue || self.crowd.waits_for(&claim.name));
+        let (left, in_front): (Option<i64>, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
+        let left = Duration::from_micros(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
+        // Only the first in the queue looks whether the holder lives; the others keep their places.
+        let recheck_within = match (claim.queue, in_front) {
+            (false, _) => left,
+            (true, 0) => left.min(claim.lease / 3),
+            (true, _) => claim.lease / 3,
+        };
+        Ok(Attempt::Busy(Busy::new(None, recheck_within)))
+    }
+
+    async fn try_renew(&self, claim: &Claim) -> Result<Renewal, Failure> {
+        let mut lent = self.pool.lend().await?;
+        let since = Moment::now();
+        let kept = sqlx::query(self.statements.renew())
+            .bind(Statements::length(claim.lease))
+            .bind(claim.name.as_str().as_bytes())
+            .bind(claim.owner.as_bytes().as_slice())
+            .execute(&mut *lent)
+            .await?;
+        self.pool.give_back(lent);
+        Ok(if kept.rows_affected() > 0 { Renewal::Kept(lease(claim, since)) } else { Renewal::Lost })
+    }
+
+    async fn try_release(&self, claim: &Claim) -> Result<Released, Failure> {
+        let mut lent = self.pool.lend().await?;
+        if !self.crowd.waits_for(&claim.name) {
+            let freed = sqlx::query(self.statements.release())
+                .bind(claim.name.as_str().as_bytes())
+                .bind(claim.owner.as_bytes().as_slice())
+                .execute(&mut *lent)
+                .await?;
+            if freed.rows_affected() > 0 {
+                self.pool.give_back(lent);
+                return Ok(Released::Released);
+            }
+        }
+        let bell = self.bell.nonce();
+        let decided = self.decide(&mut lent, self.statements.leave(claim, bell.as_ref())).await?;
+        let row = self.conclude(lent, claim, decided, 1).await?;
+        let was_there: i64 = row.try_get_unchecked(0)?;
+        Ok(if was_there != 0 { Released::Released } else { Released::Absent })
+    }
+
+    /// Runs a transaction; its one row comes after the commit, and then the word on the bell that it rang.
+    async fn decide(&self, lent: &mut Lent, transaction: Transaction<'_>) -> Result<Decided, Failure> {
+        let mut answers = transaction.send(lent);
+        let mut row = None;
+        loop {
+            match answers.try_next().await {
+                Ok(Some(answer)) => row = answer.right().or(row),
+                Ok(None) => return Ok(Decided { row: row.ok_or_else(unexpected)?, told: Ok(()) }),
+                Err(error) => {
+                    let Some(row) = row else { return Err(error.into()) };
+                    return Ok(Decided { row, told: Err(error.into()) });
+                }
+            }
+        }
+    }
+
+    /// Notes how many wait, and sees to it that whoever got the lock is told; both are in the columns of
+    /// the row from this one on.
+    async fn conclude(
+        &self,
+        lent: Lent,
+        claim: &Claim,
+        Decided { row, told }: Decided,
+        first: usize,
+    ) -> Result<MySqlRow, Failure> {
+        let waiting: i64 = row.try_get_unchecked(first)?;
+        self.crowd.learn(&claim.name, waiting > 0);
+        let owner: Option<Vec<u8>> = row.try_get_unchecked(first + 1)?;
+        let owner = owner.and_then(|owner| Some(Owner::from_bytes(owner.try_into().ok()?)));
+        let nonce: Option<String> = row.try_get_unchecked(first + 2)?;
+        match owner.zip(nonce.map(Nonce)) {
+            Some((owner, bell)) => {
+                self.bell.ring(Promoted { name: claim.name.clone(), owner, bell }, told, lent).await;
+            }
+            // There was none to ring.
+            None if told.as_ref().err().is_none_or(Failure::is_nobody) => self.pool.give_back(lent),
+            None => {}
+        }
+        Ok(row)
+    }
+}
+
+/// What a transaction led to.
+#[derive(Debug)]
+struct Decided {
+    row: MySqlRow,
+    /// Whether the bell of who got the lock was rung.
+    told: Result<(), Failure>,
+}
+
+fn held(claim: &Claim, token: u64, since: Moment) -> Attempt {
+    Attempt::Held(Grant::new(FencingToken::new(token), lease(claim, since)))
+}
+
+fn lease(claim: &Claim, since: Moment) -> Lease {
+    Lease::new(since, Duration::from_micros(Statements::length(claim.lease)))
+}

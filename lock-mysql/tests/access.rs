@@ -1,0 +1,158 @@
+//! Who may connect, over what, and what of it can be seen.
+// Helpers are part of the tests, but the lint does not know that.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use lock_core::{Backend, ErrorKind, Fault, Released, Renewal, Wakeup};
+use lock_mysql::{DRIVER, MysqlBackend};
+use support::{Server, busy, claim, connect, held};
+
+/// What the README tells operators to grant.
+const LEAST: &str = "GRANT SELECT, INSERT, UPDATE ON app.polylock TO 'locks'@'%'; \
+                     GRANT SELECT, INSERT, UPDATE, DELETE ON app.polylock_queue TO 'locks'@'%';";
+
+/// A server whose user `locks` may do this much and no more.
+fn restricted(grants: &str) -> Server {
+    let server = Server::start(&[]);
+    server.sql(&server.options().migration());
+    server.sql("REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'locks'@'127.0.0.1'");
+    server.sql(&grants.replace('%', "127.0.0.1"));
+    server
+}
+
+#[tokio::test]
+async fn the_documented_user_can_do_all_that_locks_need() {
+    let readme = include_str!("../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(readme.contains(LEAST), "the README names other rights");
+    let server = restricted(LEAST);
+    let (backend, other) = (server.backend().await, server.backend().await);
+    assert_eq!(backend.guarantees().wakeup, Wakeup::Push);
+    let (holder, waiter) = (claim("a"), claim("a"));
+    held(&backend, &holder).await;
+    assert!(matches!(backend.renew(&holder).await.unwrap(), Renewal::Kept(_)));
+    let told = busy(&other, &waiter).await;
+    assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
+    assert!(told.wake.expect("a wake").await.is_none());
+    held(&other, &waiter).await;
+    assert_eq!(other.release(&waiter).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_make_the_tables_is_told_how_to() {
+    let server = Server::start(&[]);
+    server.sql("REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'locks'@'127.0.0.1'");
+    server.sql("CREATE TABLE other (x INT); GRANT SELECT ON app.other TO 'locks'@'127.0.0.1'");
+    let error = MysqlBackend::connect(server.options()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Denied, false), "{error}");
+    assert!(error.to_string().contains(&server.options().migration()), "{error}");
+    // What was told is enough.
+    server.sql(&server.options().migration());
+    server.sql(&LEAST.replace('%', "127.0.0.1"));
+    held(&server.backend().await, &claim("a")).await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_denied_for_good() {
+    let server = restricted(LEAST);
+    let backend = server.backend().await;
+    server.sql("REVOKE UPDATE ON app.polylock FROM 'locks'@'127.0.0.1'");
+    let error = server.backend().await.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Denied, false), "{error}");
+    let error = backend.release(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_user_password_or_database_is_refused_at_once_and_for_good() {
+    let server = Server::start(&[]);
+    let at = format!("127.0.0.1:{}", server.port);
+    for (url, kind) in [
+        (format!("mysql://locks@{at}/app"), ErrorKind::Denied),
+        (format!("mysql://locks:wrong-s3cr3t@{at}/app"), ErrorKind::Denied),
+        (format!("mysql://nobody:s3cr3t@{at}/app"), ErrorKind::Denied),
+        (format!("mysql://locks:s3cr3t@{at}/mysql"), ErrorKind::Denied),
+    ] {
+        let error = connect(&url).await.map(drop).unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (kind, false), "{url}: {error:?}");
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "s3cr3t\n").unwrap();
+    connect(&format!("mysql://locks@{at}/app?password_file={}", file.path().display())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_ours_is_left_alone() {
+    let server = Server::start(&[]);
+    server.sql(
+        "CREATE TABLE polylock (id INT) ENGINE=InnoDB; CREATE TABLE polylock_queue (id INT) ENGINE=InnoDB",
+    );
+    let backend = server.backend().await;
+    let error = backend.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Foreign, false), "{error}");
+    assert_eq!(server.sql("SELECT COUNT(*) FROM polylock").trim(), "0");
+    server.sql("DROP TABLE polylock, polylock_queue; CREATE TABLE polylock (id INT) ENGINE=MyISAM");
+    let error = MysqlBackend::connect(server.options()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let other = server.options().table("locks_2").unwrap();
+    held(&MysqlBackend::connect(other).await.unwrap(), &claim("a")).await;
+    assert_eq!(server.sql("SELECT name FROM locks_2").trim(), "a");
+}
+
+#[tokio::test]
+async fn only_a_configuration_that_keeps_a_promise_makes_it() {
+    let server = Server::start(&[]);
+    for (value, promised) in [(1, true), (2, true), (0, false)] {
+        server.sql(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {value}"));
+        let exclusion = server.backend().await.guarantees().exclusion;
+        assert_eq!(exclusion.contains(Fault::ServerRestart), promised, "{value}");
+        for never in [Fault::Failover, Fault::ServerClockStep, Fault::DataLoss] {
+            assert!(!exclusion.contains(never), "{never}");
+        }
+    }
+    assert!(!(DRIVER.guarantees)().exclusion.contains(Fault::ServerRestart));
+}
+
+#[tokio::test]
+async fn tls_is_verified_against_the_given_roots() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (key, certificate) = (file("key.pem"), file("cert.pem"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+        .args(["-keyout", &key, "-out", &certificate])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .stderr(Stdio::null())
+        .status()
+        .expect("openssl must be installed (Debian: apt-get install openssl)");
+    assert!(made.success());
+    let server = Server::start(&[&format!("--ssl-cert={certificate}"), &format!("--ssl-key={key}")]);
+    server.sql("ALTER USER 'locks'@'127.0.0.1' REQUIRE SSL");
+    let at = |host: &str, options: &str| format!("mysql://locks:s3cr3t@{host}:{}/app?{options}", server.port);
+
+    let backend = connect(&at("localhost", &format!("ca={certificate}"))).await.unwrap();
+    let (ours, waiter) = (claim("a"), claim("a"));
+    held(&backend, &ours).await;
+    let told = busy(&backend, &waiter).await;
+    assert_eq!(backend.release(&ours).await.unwrap(), Released::Released);
+    assert!(told.wake.expect("a wake").await.is_none());
+    connect(&at("127.0.0.1", "tls=encrypt")).await.unwrap();
+    for untrusted in [
+        at("localhost", "tls=verify"),
+        at("127.0.0.1", &format!("ca={certificate}")),
+        // The server insists.
+        at("localhost", ""),
+    ] {
+        let error = connect(&untrusted).await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{untrusted}: {error:?}");
+    }
+    let error = connect(&at("localhost", "ca=/nowhere.pem")).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+
+    let plain = Server::start(&[]);
+    let error = connect(&format!("{}?tls=verify", plain.url())).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
