@@ -210,7 +210,7 @@ async fn guards_outlive_their_locks() {
 }
 
 /// Renewals hang; verbs that run beside them are counted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct HangingRenewals {
     store: Memory,
     under_way: AtomicUsize,
@@ -247,9 +247,9 @@ impl Backend for HangingRenewals {
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_has_one_verb_of_a_claim_at_a_time() {
-    let backend = HangingRenewals::default();
-    let overlaps = backend.overlaps.clone();
     let clock = Arc::new(PausedClock::new());
+    let (store, overlaps) = (Memory::with_clock(clock.clone()), Arc::<AtomicUsize>::default());
+    let backend = HangingRenewals { store, under_way: AtomicUsize::new(0), overlaps: overlaps.clone() };
     let locks = Locks::with_clock(backend, Options::default().with_ttl(TTL), clock).unwrap();
     let lock = locks.lock("x").unwrap();
     for _ in 0..2 {
