@@ -17,16 +17,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// `renew_at_once`: before anything else, for the grant's lease is already used in part.
     pub(crate) fn new(
         hold: Arc<Hold>,
         closing: watch::Receiver<Option<Moment>>,
         doubt: Option<Signal>,
-        renew_at_once: bool,
     ) -> Self {
         let verbs = hold.verbs();
         let now = verbs.clock.now();
-        let first_renewal = if renew_at_once { now } else { next_renewal(&hold) };
+        let first_renewal = next_renewal(&hold);
         let max_hold = verbs.terms.max_hold.map(|most| now + most);
         Self { hold: EndOnDrop(hold), closing, doubt, first_renewal, max_hold }
     }

@@ -80,7 +80,7 @@ impl Lock {
         match shared.verbs.acquire(loose.claim()).await {
             Ok(Attempt::Held(grant)) => {
                 shared.check_of_use(loose.claim(), &grant)?;
-                Ok(Some(shared.keep(loose, grant, false)))
+                Ok(Some(shared.keep(loose, grant)))
             }
             Ok(Attempt::Busy(_)) => {
                 // A try leaves nothing behind when it is busy.

@@ -193,11 +193,11 @@ impl Shared {
         Err(Error::new(ErrorKind::Timeout, text).during("acquiring", &claim.name))
     }
 
-    /// Turns the server's grant into a guard; a keeper renews it.
-    pub(crate) fn keep(&self, loose: Loose, grant: Grant, renew_at_once: bool) -> Guard {
+    /// Turns the server's grant into a guard; a keeper renews it, at once if a third of its lease is over already.
+    pub(crate) fn keep(&self, loose: Loose, grant: Grant) -> Guard {
         let Grant { token, lease, doubt } = grant;
         let hold = Arc::new(Hold::new(loose, token, lease, self.verbs.clone()));
-        let keeper = Keeper::new(hold.clone(), self.closing.subscribe(), doubt, renew_at_once);
+        let keeper = Keeper::new(hold.clone(), self.closing.subscribe(), doubt);
         match Young::new(keeper) {
             // If the runtime is gone, it comes back with the error, and its drop ends the hold.
             Ok(young) => drop(self.nursery.send(young)),

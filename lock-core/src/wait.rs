@@ -91,7 +91,7 @@ impl Waiter {
     /// What the answer to an attempt leads to. The next in line is told.
     pub(crate) fn consider(&mut self, attempt: Result<Attempt>) -> Outcome {
         let attempt = attempt.and_then(|attempt| match attempt {
-            Attempt::Held(grant) => self.keep(grant, false).map(Ok),
+            Attempt::Held(grant) => self.keep(grant).map(Ok),
             Attempt::Busy(busy) => Ok(Err(busy)),
         });
         match attempt {
@@ -137,16 +137,16 @@ impl Waiter {
         if left < verbs.terms.usable(grant.lease.length) / 2 {
             return None;
         }
-        let guard = self.keep(grant, true).ok()?;
+        let guard = self.keep(grant).ok()?;
         self.turn.heard(Ok(()));
         Some(guard)
     }
 
-    fn keep(&mut self, grant: Grant, renew_at_once: bool) -> Result<Guard> {
+    fn keep(&mut self, grant: Grant) -> Result<Guard> {
         let shared = &self.locks.shared;
         shared.check_of_use(self.claim(), &grant)?;
         let loose = self.loose.take().ok_or_else(consumed)?;
-        let guard = shared.keep(loose, grant, renew_at_once);
+        let guard = shared.keep(loose, grant);
         if let Some(woken) = self.woken {
             shared.verbs.counters.handed_over(shared.verbs.clock.now().saturating_since(woken));
         }

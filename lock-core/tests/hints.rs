@@ -155,6 +155,29 @@ async fn a_promotion_with_little_of_its_lease_left_is_asked_about_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_promotion_is_renewed_when_a_third_of_its_lease_is_over() {
+    let world = World::new();
+    let since = lock_core::Clock::now(&world.clock);
+    for (age, at_once) in [(Duration::ZERO, false), (TTL / 3, true)] {
+        tokio::time::sleep(age).await;
+        let mut promoting = Altered::new(&world);
+        promoting.attempt = Box::new(move |attempt| match attempt {
+            Attempt::Held(grant) => {
+                let lease = Lease::new(since, grant.lease.length);
+                let promoted = async move { Some(Grant::new(grant.token, lease)) };
+                Attempt::Busy(Busy::new(Some(Box::pin(promoted)), TTL))
+            }
+            busy => busy,
+        });
+        let renewed = promoting.renewed.clone();
+        let guard = promoting.locks(&world).lock("x").unwrap().acquire().await.unwrap();
+        tokio::time::sleep(millis(20)).await;
+        assert_eq!(renewed.lock().unwrap().len(), usize::from(at_once), "on a lease of age {age:?}");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_doubt_is_renewed_at_once() {
     let world = World::new();
     let doubt = Doubt::new();
