@@ -5,7 +5,7 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
-use lock_core::{Claim, Grant, Moment, Name, Owner};
+use lock_core::{Claim, FencingToken, Grant, Lease, Moment, Name, Owner};
 use sqlx::{Either, Executor, MySqlConnection, Row, mysql::MySqlRow};
 use tokio::{
     runtime::Handle,
@@ -20,6 +20,7 @@ use crate::{
     error::Failure,
     pool::{Lent, Pool},
     statements::Statements,
+    store::End,
 };
 
 /// After how long without waiters the connection is closed.
@@ -30,13 +31,14 @@ const RESPITE: Duration = Duration::from_secs(1);
 
 /// When to ring again if nobody was asleep: who is awake looks at the rows before it sleeps again, and that
 /// look may have come too early.
-const LATER: [Duration; 6] = {
+const LATER: [Duration; 7] = {
     let ms = Duration::from_millis;
-    [ms(1), ms(2), ms(4), ms(8), ms(16), ms(32)]
+    [ms(0), ms(1), ms(2), ms(4), ms(8), ms(16), ms(32)]
 };
 
 /// How one process wakes another: every waiting process keeps one connection in `SELECT SLEEP(n)`, and
-/// whoever hands it a lock ends that statement with `KILL QUERY`.
+/// whoever hands it a lock ends that statement with `KILL QUERY`. The next statement there reads the rows of
+/// all locks that are waited for: a claim that holds by now needs to ask for no more.
 ///
 /// The connection is found by a lock of the server's own, `GET_LOCK`, named by a nonce: the statement that
 /// sleeps takes it first, and the next statement gives it up. So while it is taken, a `KILL QUERY` either
@@ -69,7 +71,7 @@ pub(crate) struct Ear {
     pub(crate) bell: Nonce,
     shared: Arc<Shared>,
     id: u64,
-    heard: oneshot::Receiver<()>,
+    heard: oneshot::Receiver<Grant>,
 }
 
 #[derive(Debug)]
@@ -97,8 +99,20 @@ struct State {
 struct Listener {
     name: Name,
     owner: Owner,
-    /// Dropping it tells.
-    _rope: oneshot::Sender<()>,
+    lease: Duration,
+    /// Dropping it tells to ask again.
+    rope: oneshot::Sender<Grant>,
+}
+
+/// What the row of a lock says.
+#[derive(Debug)]
+struct Held {
+    name: Vec<u8>,
+    owner: Vec<u8>,
+    token: FencingToken,
+    left: Duration,
+    /// A moment before the row was read.
+    since: Moment,
 }
 
 impl Bell {
@@ -134,7 +148,8 @@ impl Bell {
         let bell = state.hung.clone()?;
         let id = state.next_id;
         state.next_id += 1;
-        state.ears.insert(id, Listener { name: claim.name.clone(), owner: claim.owner, _rope: rope });
+        let listener = Listener { name: claim.name.clone(), owner: claim.owner, lease: claim.lease, rope };
+        state.ears.insert(id, listener);
         drop(state);
         self.shared.listened.notify_one();
         Some(Ear { bell, shared: self.shared.clone(), id, heard })
@@ -155,43 +170,39 @@ impl Bell {
         Some(hung)
     }
 
-    /// Tells a waiter that was handed the lock, in whatever process it waits, unless it was told already
-    /// by the [statement that has done so](Statements::leave), whose last word is `told`.
+    /// Sees to it that a waiter that was handed the lock is told, in whatever process it waits. The
+    /// [statement that has handed it over](Statements::leave) rings its bell, at its `end`.
     ///
-    /// The answer to a release waits for it, since a process may end with its last release. A waiter that is
-    /// awake is looked for in the background.
-    pub(crate) async fn ring(&self, promoted: Promoted, told: Result<(), Failure>, mut lent: Lent) {
-        let (shared, bell) = (self.shared.clone(), promoted.bell);
-        if shared.lock().hung.as_ref() == Some(&bell) {
-            shared.tell(|listener| listener.owner == promoted.owner && listener.name == promoted.name);
-            return shared.pool.give_back(lent);
-        }
-        match heard(told) {
-            Ok(true) => return shared.pool.give_back(lent),
-            Ok(false) => {}
-            Err(failure) => {
-                debug!(?failure, "a waiter was not woken");
-                if !failure.is_broken() {
-                    shared.pool.give_back(lent);
+    /// Nobody waits for that: the server has the text, and rings even if this process is gone by then.
+    /// MariaDB may take two seconds for it: to end a sleep it tries to lock what the sleeper has locked while
+    /// that one, if it woke meanwhile, waits for the lock of the other (`THD::abort_current_cond_wait`).
+    pub(crate) fn ring(&self, promoted: Promoted, end: End) {
+        let shared = self.shared.clone();
+        self.shared.runtime.spawn(async move {
+            let bell = promoted.bell;
+            if shared.lock().hung.as_ref() == Some(&bell) {
+                shared.tell(|listener| listener.owner == promoted.owner && listener.name == promoted.name);
+                let (lent, _) = end.await;
+                return shared.pool.give_back(lent);
+            }
+            match end.await {
+                (lent, Ok(true)) => shared.pool.give_back(lent),
+                (lent, Ok(false)) => shared.ring_later(lent, &bell).await,
+                (lent, Err(failure)) => {
+                    debug!(?failure, "a waiter was not woken");
+                    if !failure.is_broken() {
+                        shared.pool.give_back(lent);
+                    }
                 }
-                return;
             }
-        }
-        match shared.rang(&mut lent, &bell).await {
-            Some(true) => shared.pool.give_back(lent),
-            Some(false) => {
-                drop(self.shared.runtime.spawn(async move { shared.ring_later(lent, &bell).await }))
-            }
-            None => {}
-        }
+        });
     }
 }
 
 impl Ear {
-    /// Resolves to a reason to ask again.
+    /// Resolves to what the claim's row said, or to a reason to ask again.
     pub(crate) async fn heard(mut self) -> Option<Grant> {
-        // An error is the dropped rope, which tells.
-        (&mut self.heard).await.ok().and(None)
+        (&mut self.heard).await.ok()
     }
 }
 
@@ -230,39 +241,33 @@ impl Shared {
                 }
                 continue;
             }
-            let rung = tokio::select! {
+            tokio::select! {
                 slept = self.nap(connection, bell) => match slept {
-                    Ok(rung) => rung,
-                    Err(failure) if failure.is_interruption() => true,
-                    Err(failure) => return Err(failure),
+                    // Whoever has rung, the next look tells for whom.
+                    Err(failure) if !failure.is_interruption() => return Err(failure),
+                    _ => {}
                 },
                 () = self.idle() => return Ok(()),
-            };
-            // For whom it rang is no question if only one listens; else the next look tells.
-            if rung && self.lock().ears.len() == 1 {
-                self.tell(|_| true);
             }
         }
     }
 
-    /// Looks at the rows, and then sleeps; whether it was woken.
-    async fn nap(self: &Arc<Self>, connection: &mut MySqlConnection, bell: &Nonce) -> Result<bool, Failure> {
+    /// Looks at the rows, and then sleeps until it is woken.
+    async fn nap(self: &Arc<Self>, connection: &mut MySqlConnection, bell: &Nonce) -> Result<(), Failure> {
         let (names, newest) = {
             let state = self.lock();
             (state.ears.values().map(|listener| listener.name.clone()).collect::<Vec<_>>(), state.next_id)
         };
-        let text = self.statements.nap(bell, &names);
-        let mut answers = connection.fetch_many(sqlx::raw_sql(text));
-        let (mut ended, mut holders, mut rung) = (0, Vec::new(), false);
+        let since = Moment::now();
+        let mut answers = connection.fetch_many(sqlx::raw_sql(self.statements.nap(bell, &names)));
+        let (mut ended, mut rows) = (0, Vec::new());
         while let Some(answer) = answers.try_next().await? {
             match answer {
-                // The first statement gives the bell's lock up, the second one looks.
-                Either::Right(row) if ended == 1 => holders.extend(holder(&row)?),
-                Either::Right(row) => rung = row.try_get_unchecked::<i64, _>(1)? != 0,
+                Either::Right(row) => rows.push(row),
                 Either::Left(_) => {
                     ended += 1;
                     if ended == 2 {
-                        self.tell_holders(&holders);
+                        self.tell_holders(&rows, since)?;
                         // Who came after the statement was sent is not in it, and may have been called
                         // while the bell's lock was not given up yet.
                         if self.lock().next_id > newest {
@@ -272,7 +277,7 @@ impl Shared {
                 }
             }
         }
-        Ok(rung)
+        Ok(())
     }
 
     /// Looks at the rows on another connection.
@@ -280,11 +285,10 @@ impl Shared {
         let looking = async {
             let mut lent = self.pool.lend().await?;
             let names: Vec<_> = self.lock().ears.values().map(|listener| listener.name.clone()).collect();
+            let since = Moment::now();
             let rows = sqlx::raw_sql(self.statements.holders(&names)).fetch_all(&mut *lent).await?;
             self.pool.give_back(lent);
-            let holders = rows.iter().map(holder).collect::<Result<Vec<_>, _>>()?;
-            self.tell_holders(&holders.into_iter().flatten().collect::<Vec<_>>());
-            Ok::<_, Failure>(())
+            self.tell_holders(&rows, since)
         };
         match timeout(self.pool.dialer().limit(), looking).await {
             Ok(Ok(())) => {}
@@ -339,22 +343,26 @@ impl Shared {
         self.pool.give_back(lent);
     }
 
-    fn tell_holders(&self, holders: &[Held]) {
-        self.tell(|listener| {
-            holders.iter().any(|(name, owner)| {
-                name == listener.name.as_str().as_bytes() && owner == listener.owner.as_bytes()
-            })
-        });
+    /// Tells those who hold by now, each with its grant.
+    fn tell_holders(&self, rows: &[MySqlRow], since: Moment) -> Result<(), Failure> {
+        let held = rows.iter().map(|row| Held::read(row, since)).collect::<Result<Vec<_>, _>>()?;
+        let mut state = self.lock();
+        for held in held {
+            let called = state.ears.extract_if(|_, listener| held.is_of(listener));
+            for (_, listener) in called {
+                self.crowd.call(&listener.name, listener.owner);
+                // Whoever listened may have gone.
+                let _ = listener.rope.send(held.grant(listener.lease));
+            }
+        }
+        Ok(())
     }
 
+    /// Tells them to ask again.
     fn tell(&self, whom: impl Fn(&Listener) -> bool) {
-        self.lock().ears.retain(|_, listener| {
-            let told = whom(listener);
-            if told {
-                self.crowd.call(&listener.name, listener.owner);
-            }
-            !told
-        });
+        for (_, listener) in self.lock().ears.extract_if(|_, listener| whom(listener)) {
+            self.crowd.call(&listener.name, listener.owner);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -387,7 +395,7 @@ async fn attend(shared: Arc<Shared>, mut connection: MySqlConnection, bell: Nonc
 }
 
 /// Whether a `KILL QUERY` met somebody asleep.
-fn heard(told: Result<(), Failure>) -> Result<bool, Failure> {
+pub(crate) fn heard(told: Result<(), Failure>) -> Result<bool, Failure> {
     match told {
         Ok(()) => Ok(true),
         Err(failure) if failure.is_nobody() => Ok(false),
@@ -395,10 +403,25 @@ fn heard(told: Result<(), Failure>) -> Result<bool, Failure> {
     }
 }
 
-/// A lock's name, and its holder.
-type Held = (Vec<u8>, Vec<u8>);
+impl Held {
+    fn read(row: &MySqlRow, since: Moment) -> Result<Self, Failure> {
+        // It may have run out.
+        let left: i64 = row.try_get_unchecked(3)?;
+        Ok(Self {
+            name: row.try_get_unchecked(0)?,
+            owner: row.try_get_unchecked(1)?,
+            token: FencingToken::new(row.try_get_unchecked(2)?),
+            left: Duration::from_micros(u64::try_from(left).unwrap_or(0)),
+            since,
+        })
+    }
 
-fn holder(row: &MySqlRow) -> Result<Option<Held>, Failure> {
-    let (name, owner): (Vec<u8>, Option<Vec<u8>>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-    Ok(owner.map(|owner| (name, owner)))
+    fn is_of(&self, listener: &Listener) -> bool {
+        self.name == listener.name.as_str().as_bytes() && self.owner == listener.owner.as_bytes()
+    }
+
+    /// The lease was asked for when the claim took or kept its place: so it counts from there.
+    fn grant(&self, lease: Duration) -> Grant {
+        Grant::new(self.token, Lease::new(self.since - lease.saturating_sub(self.left), lease))
+    }
 }

@@ -93,22 +93,17 @@ impl Statements {
     /// Its one row: whether the lock is held now, the token, how long another has it, whether others stand in
     /// front, whether the row was there; then whether more wait, who got the lock, and that one's bell. If the row is not there, the caller has to
     /// ask again for it to be `make`d first.
-    pub(crate) fn contend<'a>(
-        &self,
-        claim: &'a Claim,
-        bell: Option<&'a Nonce>,
-        make: bool,
-    ) -> Transaction<'a> {
+    pub(crate) fn contend(&self, claim: &Claim, bell: Option<Nonce>, make: bool) -> Transaction {
         let body = &self.contend[usize::from(claim.queue) * 2 + usize::from(make)];
-        Transaction { body: body.clone(), compound: self.compound, claim, bell }
+        Transaction { body: body.clone(), compound: self.compound, claim: claim.clone(), bell }
     }
 
     /// Gives up the lock or the place in the queue; a lock that is free goes to the first in the queue, who
     /// is told unless it listens to our own bell.
     ///
     /// Its one row: whether the claim was there; then whether more wait, who got the lock, and that one's bell.
-    pub(crate) fn leave<'a>(&self, claim: &'a Claim, bell: Option<&'a Nonce>) -> Transaction<'a> {
-        Transaction { body: self.leave.clone(), compound: self.compound, claim, bell }
+    pub(crate) fn leave(&self, claim: &Claim, bell: Option<Nonce>) -> Transaction {
+        Transaction { body: self.leave.clone(), compound: self.compound, claim: claim.clone(), bell }
     }
 
     /// Ends the sleep of a waiter's connection. Error 1094 says that none sleeps.
@@ -117,6 +112,8 @@ impl Statements {
     }
 
     /// Gives up the bell's lock, reads who [holds](Self::holders), and sleeps with the lock taken.
+    ///
+    /// The second of its three statements has the holders' rows.
     pub(crate) fn nap(&self, bell: &Nonce, names: &[Name]) -> AssertSqlSafe<String> {
         let (Nonce(nonce), holders) = (bell, self.holders(names).0);
         AssertSqlSafe(format!(
@@ -126,12 +123,17 @@ impl Statements {
         ))
     }
 
-    /// Who holds these locks.
+    /// Who holds these locks: name, owner, token, and how many microseconds of the lease are left.
     pub(crate) fn holders(&self, names: &[Name]) -> AssertSqlSafe<String> {
         // A list must not be empty.
         let names = names.iter().map(|name| hex(name.as_str())).chain(["NULL".into()]);
         let names = names.collect::<Vec<_>>().join(", ");
-        AssertSqlSafe(format!("SELECT name, owner FROM `{}` WHERE name IN ({names})", self.leases))
+        AssertSqlSafe(format!(
+            "SELECT name, owner, fence, \
+             CAST(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), deadline) AS SIGNED) \
+             FROM `{}` WHERE name IN ({names}) AND owner IS NOT NULL",
+            self.leases
+        ))
     }
 
     /// The prepared statement's parameter for a lease: microseconds, rounded up.
@@ -143,19 +145,20 @@ impl Statements {
 
 /// A transaction for a claim.
 #[derive(Debug)]
-pub(crate) struct Transaction<'a> {
+pub(crate) struct Transaction {
     body: Arc<str>,
     compound: bool,
-    claim: &'a Claim,
-    bell: Option<&'a Nonce>,
+    claim: Claim,
+    bell: Option<Nonce>,
 }
 
-impl Transaction<'_> {
+impl Transaction {
     /// Sends it. Its row comes after the commit; an error after that is about the bell.
     pub(crate) fn send<'a>(&'a self, connection: &'a mut MySqlConnection) -> Answers<'a> {
-        let Claim { name, owner, label, lease, .. } = self.claim;
+        let Claim { name, owner, label, lease, .. } = &self.claim;
         let (name, owner, label) = (name.as_str().as_bytes(), owner.as_bytes().as_slice(), label.as_bytes());
-        let (lease, bell) = (Statements::length(*lease), self.bell.map(|Nonce(nonce)| nonce.as_bytes()));
+        let (lease, bell) =
+            (Statements::length(*lease), self.bell.as_ref().map(|Nonce(nonce)| nonce.as_bytes()));
         if self.compound {
             let query = sqlx::query(AssertSqlSafe(self.body.clone()));
             return connection.fetch_many(query.bind(name).bind(owner).bind(label).bind(lease).bind(bell));

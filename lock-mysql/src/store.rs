@@ -1,11 +1,15 @@
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 
-use futures_util::TryStreamExt;
+use futures_util::{
+    TryStreamExt,
+    future::{self, select},
+};
 use lock_core::{Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result};
-use sqlx::{Row, mysql::MySqlRow};
+use sqlx::{Either, Row, mysql::MySqlRow};
+use tokio::sync::oneshot;
 
 use crate::{
-    bell::{Bell, Ear, Nonce, Promoted},
+    bell::{Bell, Ear, Nonce, Promoted, heard},
     crowd::Crowd,
     error::{Failure, from_sqlx, unexpected},
     pool::{Lent, Pool},
@@ -125,19 +129,20 @@ impl Store {
     /// One look at a lock that was not free. If it is free now, whoever gets it is told.
     async fn contend(
         &self,
-        mut lent: Lent,
+        lent: Lent,
         claim: &Claim,
         ear: Option<&Ear>,
         since: Moment,
     ) -> Result<Attempt, Failure> {
-        let bell = ear.map(|ear| &ear.bell);
+        let bell = || ear.map(|ear| ear.bell.clone());
         // Who has seen a crowd has seen the row.
         let make = !self.crowd.waits_for(&claim.name);
-        let mut decided = self.decide(&mut lent, self.statements.contend(claim, bell, make)).await?;
+        let mut decided = decide(lent, self.statements.contend(claim, bell(), make)).await?;
         if !make && decided.row.try_get_unchecked::<i64, _>(4)? == 0 {
-            decided = self.decide(&mut lent, self.statements.contend(claim, bell, true)).await?;
+            let (lent, _) = decided.end.await;
+            decided = decide(lent, self.statements.contend(claim, bell(), true)).await?;
         }
-        let row = self.conclude(lent, claim, decided, 5).await?;
+        let row = self.conclude(claim, decided, 5).await?;
         if row.try_get_unchecked::<i64, _>(0)? != 0 {
             return Ok(held(claim, row.try_get_unchecked(1)?, since));
         }
@@ -179,36 +184,18 @@ impl Store {
                 return Ok(Released::Released);
             }
         }
-        let bell = self.bell.nonce();
-        let decided = self.decide(&mut lent, self.statements.leave(claim, bell.as_ref())).await?;
-        let row = self.conclude(lent, claim, decided, 1).await?;
+        let decided = decide(lent, self.statements.leave(claim, self.bell.nonce())).await?;
+        let row = self.conclude(claim, decided, 1).await?;
         let was_there: i64 = row.try_get_unchecked(0)?;
         Ok(if was_there != 0 { Released::Released } else { Released::Absent })
-    }
-
-    /// Runs a transaction; its one row comes after the commit, and then the word on the bell that it rang.
-    async fn decide(&self, lent: &mut Lent, transaction: Transaction<'_>) -> Result<Decided, Failure> {
-        let mut answers = transaction.send(lent);
-        let mut row = None;
-        loop {
-            match answers.try_next().await {
-                Ok(Some(answer)) => row = answer.right().or(row),
-                Ok(None) => return Ok(Decided { row: row.ok_or_else(unexpected)?, told: Ok(()) }),
-                Err(error) => {
-                    let Some(row) = row else { return Err(error.into()) };
-                    return Ok(Decided { row, told: Err(error.into()) });
-                }
-            }
-        }
     }
 
     /// Notes how many wait, and sees to it that whoever got the lock is told; both are in the columns of
     /// the row from this one on.
     async fn conclude(
         &self,
-        lent: Lent,
         claim: &Claim,
-        Decided { row, told }: Decided,
+        Decided { row, end }: Decided,
         first: usize,
     ) -> Result<MySqlRow, Failure> {
         let waiting: i64 = row.try_get_unchecked(first)?;
@@ -217,23 +204,56 @@ impl Store {
         let owner = owner.and_then(|owner| Some(Owner::from_bytes(owner.try_into().ok()?)));
         let nonce: Option<String> = row.try_get_unchecked(first + 2)?;
         match owner.zip(nonce.map(Nonce)) {
-            Some((owner, bell)) => {
-                self.bell.ring(Promoted { name: claim.name.clone(), owner, bell }, told, lent).await;
+            Some((owner, bell)) => self.bell.ring(Promoted { name: claim.name.clone(), owner, bell }, end),
+            None => {
+                let (lent, told) = end.await;
+                // There was none to ring.
+                if told.is_ok_and(|heard| !heard) {
+                    self.pool.give_back(lent);
+                }
             }
-            // There was none to ring.
-            None if told.as_ref().err().is_none_or(Failure::is_nobody) => self.pool.give_back(lent),
-            None => {}
         }
         Ok(row)
     }
 }
 
 /// What a transaction led to.
-#[derive(Debug)]
 struct Decided {
+    /// Its one row, which the server sends after the commit.
     row: MySqlRow,
-    /// Whether the bell of who got the lock was rung.
-    told: Result<(), Failure>,
+    end: End,
+}
+
+/// Resolves when the whole text has run: the connection, and whether the bell of who got the lock was heard.
+pub(crate) type End = Pin<Box<dyn Future<Output = (Lent, Result<bool, Failure>)> + Send>>;
+
+/// Runs a transaction, until its row is there.
+async fn decide(mut lent: Lent, transaction: Transaction) -> Result<Decided, Failure> {
+    let (sender, row) = oneshot::channel();
+    let end: End = Box::pin(async move {
+        let mut sender = Some(sender);
+        let mut answers = transaction.send(&mut lent);
+        let told = loop {
+            match answers.try_next().await {
+                Ok(Some(Either::Left(_))) => {}
+                // Whoever waits for it polls this future.
+                Ok(Some(Either::Right(row))) => drop(sender.take().map(|sender| sender.send(Ok(row)))),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(Failure::from(error)),
+            }
+        };
+        drop(answers);
+        let Some(sender) = sender else { return (lent, heard(told)) };
+        // There was no row, so that is what went wrong.
+        let _ = sender.send(Err(told.err().unwrap_or_else(|| unexpected().into())));
+        (lent, Ok(false))
+    });
+    let (row, end) = match select(row, end).await {
+        future::Either::Left((row, end)) => (row, end),
+        future::Either::Right((ended, row)) => (row.await, Box::pin(ready(ended)) as End),
+    };
+    // It is not dropped without a word.
+    Ok(Decided { row: row.map_err(|_| unexpected())??, end })
 }
 
 fn held(claim: &Claim, token: u64, since: Moment) -> Attempt {
