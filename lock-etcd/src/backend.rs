@@ -186,9 +186,10 @@ impl EtcdBackend {
     /// Gives the lease of a claim back that was not made.
     async fn settle(&self, entry: Entry) -> Result<(), Failure> {
         if entry.in_doubt {
-            return self.cluster.revoke(entry.lease.id).await;
+            self.cluster.revoke(entry.lease.id).await?;
+        } else {
+            self.pool.put(entry.lease);
         }
-        self.pool.put(entry.lease);
         Ok(())
     }
 

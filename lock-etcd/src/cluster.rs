@@ -172,13 +172,13 @@ impl Cluster {
         Ok(told.filter(|told| told.ttl() >= 0).map(|told| told.granted_ttl()))
     }
 
-    /// Ends a lease, and with it every key and every request that still wants to use it.
-    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+    /// Ends a lease, and with it every key and every request that still wants to use it; whether it was there.
+    pub(crate) async fn revoke(&self, id: i64) -> Result<bool, Failure> {
         let revoked = self.ask(|member| {
             let mut client = member.lease.clone();
             async move { client.revoke(id).await }
         });
-        alive(revoked.await).map(drop)
+        Ok(alive(revoked.await)?.is_some())
     }
 
     /// Asks the member whose turn it is, and the others only if the request certainly did not arrive.

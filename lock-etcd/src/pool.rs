@@ -25,8 +25,15 @@ const IDLE: usize = 8;
 const UNUSED: u32 = 8;
 /// A longer lease is not kept for another claim, since it outlives a killed process by its length.
 const LONGEST: Duration = Duration::from_mins(10);
-/// How long one request of the pool's own may take.
+/// How long one request of the pool's own may take, and one that was given up may take to arrive.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// A lease to be ended.
+struct Order {
+    lease: Lease,
+    /// Whether the request that grants it may arrive after this order.
+    may_come: bool,
+}
 
 /// Leases without a claim, granted before they are needed: so an acquire is one write on the server.
 ///
@@ -35,7 +42,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Pool {
     cluster: Arc<Cluster>,
     shelf: Arc<Shelf>,
-    revoked: mpsc::UnboundedSender<Lease>,
+    revoked: mpsc::UnboundedSender<Order>,
 }
 
 #[derive(Default)]
@@ -84,7 +91,7 @@ impl Pool {
     /// Ends a lease in the background, with whatever is attached to it.
     pub(crate) fn revoke(&self, lease: Lease) {
         // Without its runtime the pool can do nothing more; the lease runs out.
-        let _ = self.revoked.send(lease);
+        let _ = self.revoked.send(Order { lease, may_come: false });
     }
 }
 
@@ -98,7 +105,8 @@ struct Granting<'a> {
 impl Drop for Granting<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.pool.revoke(Lease { id, asked: self.asked, granted: self.asked, since: Moment::now() });
+            let lease = Lease { id, asked: self.asked, granted: self.asked, since: Moment::now() };
+            let _ = self.pool.revoked.send(Order { lease, may_come: true });
         }
     }
 }
@@ -146,7 +154,7 @@ impl Shelf {
 }
 
 /// Tops up what lies on the shelf, and revokes what is ordered; in the end, when the pool is gone, all.
-async fn attend(cluster: Arc<Cluster>, shelf: Arc<Shelf>, mut orders: mpsc::UnboundedReceiver<Lease>) {
+async fn attend(cluster: Arc<Cluster>, shelf: Arc<Shelf>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let mut tasks = JoinSet::new();
     loop {
         let due = shelf.due();
@@ -158,7 +166,7 @@ async fn attend(cluster: Arc<Cluster>, shelf: Arc<Shelf>, mut orders: mpsc::Unbo
         }
         tokio::select! {
             order = orders.recv() => match order {
-                Some(lease) => drop(tasks.spawn(revoke(cluster.clone(), lease))),
+                Some(order) => drop(tasks.spawn(revoke(cluster.clone(), order))),
                 None => break,
             },
             Some(_) = tasks.join_next() => {}
@@ -171,7 +179,7 @@ async fn attend(cluster: Arc<Cluster>, shelf: Arc<Shelf>, mut orders: mpsc::Unbo
         }
     }
     for Idle { lease, .. } in shelf.lock().drain(..) {
-        tasks.spawn(revoke(cluster.clone(), lease));
+        tasks.spawn(revoke(cluster.clone(), Order { lease, may_come: false }));
     }
     while tasks.join_next().await.is_some() {}
 }
@@ -192,16 +200,18 @@ async fn top_up(cluster: Arc<Cluster>, shelf: Arc<Shelf>, idle: Idle) {
         shelf.lock().push(Idle { lease, unused_since });
         return;
     }
-    revoke(cluster, lease).await;
+    revoke(cluster, Order { lease, may_come: false }).await;
 }
 
-/// Asks until the server answers, or until the lease is over by itself.
-async fn revoke(cluster: Arc<Cluster>, lease: Lease) {
+/// Asks until the server answers, or until the lease is over by itself; for a lease that may yet come, for a
+/// while until it was there.
+async fn revoke(cluster: Arc<Cluster>, Order { lease, may_come }: Order) {
     let ordered = Moment::now();
     let mut pause = Duration::from_millis(20);
     while Moment::now().saturating_since(ordered) <= lease.length() {
         match tokio::time::timeout(LIMIT, cluster.revoke(lease.id)).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(false)) if may_come && Moment::now().saturating_since(ordered) < LIMIT => {}
+            Ok(Ok(_)) => return,
             Ok(Err(failure)) if !failure.error.is_transient() => return,
             Ok(Err(_)) | Err(_) => {}
         }
