@@ -35,8 +35,8 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     assert!(matches!(backend.renew(&holder).await.unwrap(), Renewal::Kept(_)));
     let told = busy(&other, &waiter).await;
     assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
-    assert!(told.wake.expect("a wake").await.is_none());
-    held(&other, &waiter).await;
+    let handed = told.wake.expect("a wake").await.expect("the lock");
+    assert_eq!(held(&other, &waiter).await.token, handed.token);
     assert_eq!(other.release(&waiter).await.unwrap(), Released::Released);
 }
 
