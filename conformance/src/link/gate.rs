@@ -5,7 +5,10 @@ use lock_core::{
     Attempt, Backend, Busy, Claim, Error, ErrorKind, Guarantees, Released, Renewal, Result, Wake,
 };
 
-use super::{Link, Way, state::Shared};
+use super::{
+    Link, Way,
+    state::{Shared, State},
+};
 
 /// A link for backends without a wire: it fails between the core and the backend.
 ///
@@ -33,7 +36,8 @@ impl Gate {
         if state.refusing {
             return Err(cut());
         }
-        let passing = tokio::spawn(through(self.link.clone(), word, call));
+        // It is under way from now on, whenever its task begins: a cut that comes first is one to it.
+        let passing = tokio::spawn(through(self.link.clone(), state, word, call));
         passing.await.unwrap_or_else(|_| Err(cut()))
     }
 
@@ -54,8 +58,7 @@ impl Gate {
     }
 }
 
-async fn through<T>(link: Arc<Shared>, word: &'static str, call: Call<T>) -> Result<T> {
-    let state = *link.state.borrow();
+async fn through<T>(link: Arc<Shared>, state: State, word: &'static str, call: Call<T>) -> Result<T> {
     let way = async {
         tokio::time::sleep(state.to_server.delay).await;
         // One connection is in order: what was sent first arrives first.
