@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+
+mod child;
+mod contender;
+mod failure;
+mod measure;
+mod place;
+#[allow(missing_docs, reason = "the fields of a record say what they are")]
+pub mod record;
+pub mod report;
+mod run;
+mod server;
+mod workload;
+
+pub use child::reexecuted;
+pub use failure::Failure;
+pub use run::{Plan, Progress, Silent, run};
