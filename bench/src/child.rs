@@ -1,6 +1,10 @@
 //! Processes of a benchmark: this program, started again.
 
-use std::{ops::Range, process::{ExitCode, Stdio}, time::Duration};
+use std::{
+    ops::Range,
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -50,9 +54,16 @@ pub(crate) enum Word {
     Ready,
     Said(String),
     Holds(Vec<Hold>),
-    Held { bytes_per_lock: f64, cpu: Duration, worst_lateness: Duration, lost: usize },
+    Held {
+        bytes_per_lock: f64,
+        cpu: Duration,
+        worst_lateness: Duration,
+        lost: usize,
+    },
     /// On the clock that counts suspend, since its start.
-    Lease { end: Duration },
+    Lease {
+        end: Duration,
+    },
     Failed(String),
 }
 

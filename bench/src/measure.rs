@@ -114,7 +114,10 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // Of those that were born pinned, this process's have the mask of its main thread.
-        let own = self.0.iter().find(|(thread, _)| thread.as_raw_nonzero().get().unsigned_abs() == std::process::id());
+        let own = self
+            .0
+            .iter()
+            .find(|(thread, _)| thread.as_raw_nonzero().get().unsigned_abs() == std::process::id());
         if let Some((_, mask)) = own {
             for thread in threads(std::process::id()) {
                 let _ = sched_setaffinity(Some(thread), mask);
@@ -136,7 +139,8 @@ fn threads(process: u32) -> Vec<Pid> {
 pub(crate) fn machine() -> crate::record::Machine {
     let line = |path: &str, key: &str| -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix([':', '=']));
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix([':', '=']));
         line.map(|value| value.trim().trim_matches('"').to_owned())
     };
     let memory = line("/proc/meminfo", "MemTotal");

@@ -188,6 +188,9 @@ mod tests {
     #[cfg(feature = "mysql")]
     #[test]
     fn we_lock_in_a_table_of_our_own() {
-        assert_eq!(place("mysql://u@h/d?table=a&tls=verify").ours(), "mysql://u@h/d?tls=verify&table=polylock_bench_0");
+        assert_eq!(
+            place("mysql://u@h/d?table=a&tls=verify").ours(),
+            "mysql://u@h/d?tls=verify&table=polylock_bench_0"
+        );
     }
 }

@@ -80,11 +80,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Our locks at a place, and what becomes of their leases.
-    pub(crate) async fn connect(
-        place: &Place,
-        options: Options,
-        renewals: Arc<Renewals>,
-    ) -> Result<Locks> {
+    pub(crate) async fn connect(place: &Place, options: Options, renewals: Arc<Renewals>) -> Result<Locks> {
         let mut url = Url::parse(&place.ours())?;
         let options = url.take_core_options(options)?;
         let backend = (place.driver()?.connect)(url).await?;

@@ -12,9 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use polylock::Name;
-use redis::{
-    AsyncConnectionConfig, PushInfo, PushKind, Script, Value, aio::MultiplexedConnection, cmd,
-};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Script, Value, aio::MultiplexedConnection, cmd};
 use tokio::{sync::watch, time::timeout};
 
 use super::{Client, Contender, LEASE, Lock, NO_WAIT, rust};
@@ -237,7 +235,10 @@ impl Channels {
     fn of(&self, name: &str) -> Arc<Channel> {
         let mut channels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || {
-            Arc::new(Channel { permits: tokio::sync::Semaphore::new(0), subscribed: watch::Sender::new(false) })
+            Arc::new(Channel {
+                permits: tokio::sync::Semaphore::new(0),
+                subscribed: watch::Sender::new(false),
+            })
         };
         channels.entry(name.into()).or_insert_with(make).clone()
     }

@@ -80,7 +80,8 @@ pub(crate) fn processes(place: &Place) -> Vec<u32> {
         _ => return Vec::new(),
     };
     let Ok((addresses, _)) = place.addresses(usual) else { return Vec::new() };
-    let mut found: Vec<_> = addresses.iter().flat_map(|(host, port)| process::listening(host, *port)).collect();
+    let mut found: Vec<_> =
+        addresses.iter().flat_map(|(host, port)| process::listening(host, *port)).collect();
     found.sort_unstable();
     found.dedup();
     found

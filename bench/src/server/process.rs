@@ -13,7 +13,8 @@ pub(crate) fn listening(host: &str, port: u16) -> Vec<u32> {
     if !addresses.any(|address| is_local(address.ip())) {
         return Vec::new();
     }
-    let sockets: Vec<_> = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().flat_map(|t| inodes(t, port)).collect();
+    let sockets: Vec<_> =
+        ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().flat_map(|t| inodes(t, port)).collect();
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter(|id| has_any(*id, &sockets)).collect()

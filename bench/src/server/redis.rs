@@ -62,7 +62,10 @@ impl Redis {
         let told: redis::RedisResult<Vec<(String, String)>> =
             cmd("CONFIG").arg("GET").arg(name).query_async(&mut self.connection).await;
         let value = told.ok().and_then(|pairs| pairs.into_iter().next());
-        value.map_or_else(|| format!("{name} not told"), |(name, value)| format!("{name} {value}").trim_end().to_owned())
+        value.map_or_else(
+            || format!("{name} not told"),
+            |(name, value)| format!("{name} {value}").trim_end().to_owned(),
+        )
     }
 }
 
@@ -91,10 +94,12 @@ impl Server for Redis {
         let told = self.info("commandstats").await.ok()?;
         let mut commands = Commands::default();
         for line in told.lines() {
-            let Some((kind, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':')) else {
+            let Some((kind, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':'))
+            else {
                 continue;
             };
-            let calls = rest.strip_prefix("calls=").and_then(|rest| rest.split(',').next()?.parse::<f64>().ok());
+            let calls =
+                rest.strip_prefix("calls=").and_then(|rest| rest.split(',').next()?.parse::<f64>().ok());
             // Those are our own questions.
             if kind != "info" {
                 commands.total += calls?;

@@ -196,11 +196,8 @@ mod tests {
 
     #[test]
     fn a_lock_that_goes_back_to_the_same_waiter_is_not_handed_over() {
-        let holds = vec![
-            hold(0, 0, 10_000, 20_000),
-            hold(0, 21_000, 30_000, 40_000),
-            hold(1, 5_000, 45_000, 50_000),
-        ];
+        let holds =
+            vec![hold(0, 0, 10_000, 20_000), hold(0, 21_000, 30_000, 40_000), hold(1, 5_000, 45_000, 50_000)];
         let turn = Turn { holds, begin: 0, end: 1_000_000_000 };
         let Figures::Handover { handovers_per_second, acquisitions_per_second, time, shares, .. } =
             figures(vec![turn])

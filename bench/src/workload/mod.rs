@@ -12,8 +12,8 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use crash::{crash, hold_one};
 pub(crate) use handover::{Hold, between, contend, within};
 pub(crate) use holding::{hold_many, holding};
-use tokio::time::timeout;
 pub(crate) use throughput::throughput;
+use tokio::time::timeout;
 pub(crate) use uncontended::uncontended;
 pub(crate) use waiting::waiting;
 
@@ -151,8 +151,7 @@ fn numbered(place: &Place, of: &str, count: usize) -> Vec<String> {
 
 /// Every name that a run uses.
 pub(crate) fn names(place: &Place) -> Vec<String> {
-    let mut all: Vec<_> =
-        ["uncontended", "handover", "waiting", "crash"].map(|name| place.name(name)).into();
+    let mut all: Vec<_> = ["uncontended", "handover", "waiting", "crash"].map(|name| place.name(name)).into();
     all.extend(numbered(place, "throughput", TASKS));
     all.extend(numbered(place, "holding", HELD_MANY));
     all

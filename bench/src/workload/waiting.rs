@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::{Arena, Entrant, Findings, PARKED, PAIR};
+use super::{Arena, Entrant, Findings, PAIR, PARKED};
 use crate::{
     failure::{Failure, Result},
     measure::cpu_time,

@@ -28,7 +28,8 @@ impl Outputs {
         let failed = |what: &str, error: io::Error| {
             Failure::new(exit::BENCH_FAILURE, format!("{what} cannot be written: {error}"))
         };
-        let json = serde_json::to_string_pretty(record).map_err(|error| failed("the record", error.into()))?;
+        let json =
+            serde_json::to_string_pretty(record).map_err(|error| failed("the record", error.into()))?;
         let shown = if self.json_to_stdout { format!("{json}\n") } else { report::table(record) };
         let mut out = io::stdout().lock();
         match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
@@ -37,7 +38,8 @@ impl Outputs {
         }
         for (target, text) in [(self.json, json), (self.html, report::html(record))] {
             if let Some((path, mut file)) = target {
-                file.write_all(text.as_bytes()).map_err(|error| failed(&path.display().to_string(), error))?;
+                file.write_all(text.as_bytes())
+                    .map_err(|error| failed(&path.display().to_string(), error))?;
             }
         }
         Ok(())

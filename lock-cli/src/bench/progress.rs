@@ -10,7 +10,8 @@ impl Bar {
     pub(super) fn new() -> Self {
         let bar = ProgressBar::no_length();
         // The template is a constant; the default style would do as well.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} [{bar:20}] {pos}/{len} {msg} {elapsed}")
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} {prefix} [{bar:20}] {pos}/{len} {msg} {elapsed}")
         {
             bar.set_style(style.progress_chars("=> "));
         }
