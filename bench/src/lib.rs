@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod broken;
 mod child;
 mod contender;
 mod failure;
@@ -12,6 +13,7 @@ mod run;
 mod server;
 mod workload;
 
+pub use broken::broken;
 pub use child::reexecuted;
 pub use failure::Failure;
 pub use run::{Plan, Progress, Silent, run};

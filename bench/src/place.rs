@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use futures_util::FutureExt;
 use polylock::{Driver, Error, Url};
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +23,14 @@ impl Place {
         let parsed = Url::parse(url)?;
         let random = polylock::Owner::random()?.to_hex();
         let place = Self { url: url.into(), mark: format!("polylock-bench-{}", &random[..8]) };
-        if place.find(&parsed).is_none() {
-            let text = format!("no backend of this build answers to {}:", parsed.scheme());
-            return Err(Error::invalid_input(text));
+        if place.find(&parsed).is_some() {
+            return Ok(place);
         }
-        Ok(place)
+        // Connecting fails at once, with the schemes that there are and the feature that adds this one.
+        match polylock::connect(url).now_or_never() {
+            Some(Err(error)) => Err(error),
+            _ => Err(Error::invalid_input(format!("no backend answers to {}:", parsed.scheme()))),
+        }
     }
 
     /// The backend: `redis`, `etcd`, …

@@ -67,8 +67,9 @@ impl Plan {
         self.rounds = 2;
         self.seconds = 0.5;
         self.waiting = Duration::from_secs(2);
-        self.holding = Duration::from_secs(5);
-        self.ttl = Duration::from_secs(10);
+        // Long enough for renewals.
+        self.holding = Duration::from_secs(8);
+        self.ttl = Duration::from_secs(20);
         self
     }
 

@@ -36,7 +36,7 @@ impl Contender for Raw {
         }
     }
 
-    fn lacks(&self, workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, workload: Workload) -> Option<&str> {
         (!matches!(workload, Workload::Uncontended | Workload::Throughput)).then_some(NO_WAIT)
     }
 

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+mod foreign;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod ours;
@@ -15,6 +16,7 @@ mod zookeeper;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+pub(crate) use foreign::Foreign;
 pub(crate) use ours::{Ours, Renewals, Watched, connect};
 
 use crate::{
@@ -31,7 +33,7 @@ pub(crate) trait Contender: Send + Sync {
     fn who(&self) -> record::Contender;
 
     /// Why it cannot take part.
-    fn lacks(&self, _workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, _workload: Workload) -> Option<&str> {
         None
     }
 
@@ -44,6 +46,11 @@ pub(crate) trait Contender: Send + Sync {
 pub(crate) trait Client: Send + Sync {
     /// A handle on one name, for one task.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
+
+    /// A peer in another process, which measures itself.
+    fn foreign(&self) -> Option<&Foreign> {
+        None
+    }
 
     /// Gives back what would outlive the process.
     async fn close(&self) {}
@@ -86,8 +93,9 @@ pub(crate) fn on(backend: &str, peers: bool) -> Vec<Box<dyn Contender>> {
     if peers {
         peers::add(backend, &mut all);
     }
-    #[cfg(not(feature = "peers"))]
-    let _ = peers;
+    if peers {
+        foreign::add(backend, &mut all);
+    }
     all
 }
 

@@ -67,7 +67,7 @@ impl Contender for Raw {
         rust("raw", Kind::Raw, VERSION)
     }
 
-    fn lacks(&self, workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, workload: Workload) -> Option<&str> {
         (!matches!(workload, Workload::Uncontended | Workload::Throughput)).then_some(NO_WAIT)
     }
 
@@ -166,7 +166,7 @@ impl Contender for GetLock {
         rust("raw, unfenced", Kind::Unfenced, VERSION)
     }
 
-    fn lacks(&self, workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, workload: Workload) -> Option<&str> {
         matches!(workload, Workload::Holding | Workload::HoldingMany | Workload::Crash)
             .then_some("GET_LOCK has no lease")
     }

@@ -44,7 +44,7 @@ mod redis {
             rust("rslock", Kind::Peer, "0.10.0")
         }
 
-        fn lacks(&self, workload: Workload) -> Option<&'static str> {
+        fn lacks(&self, workload: Workload) -> Option<&str> {
             no_renewal(workload)
         }
 
@@ -104,7 +104,7 @@ mod etcd {
             rust("etcd-client lock()", Kind::Peer, "0.21")
         }
 
-        fn lacks(&self, workload: Workload) -> Option<&'static str> {
+        fn lacks(&self, workload: Workload) -> Option<&str> {
             no_renewal(workload)
         }
 
@@ -193,7 +193,7 @@ mod zookeeper {
             rust("zookeeper-client LockClient", Kind::Peer, "0.11.2")
         }
 
-        fn lacks(&self, workload: Workload) -> Option<&'static str> {
+        fn lacks(&self, workload: Workload) -> Option<&str> {
             no_renewal(workload)
         }
 

@@ -41,7 +41,7 @@ impl Contender for Raw {
         rust("raw", Kind::Raw, VERSION)
     }
 
-    fn lacks(&self, workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, workload: Workload) -> Option<&str> {
         waits(workload).then_some(NO_WAIT)
     }
 
@@ -129,7 +129,7 @@ impl Contender for Unfenced {
         rust("raw, unfenced", Kind::Unfenced, VERSION)
     }
 
-    fn lacks(&self, workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, workload: Workload) -> Option<&str> {
         waits(workload).then_some(NO_WAIT)
     }
 
@@ -199,7 +199,7 @@ impl Contender for SubscribeAndRace {
         rust("subscribe and race (Redisson's scheme)", Kind::Peer, VERSION)
     }
 
-    fn lacks(&self, workload: Workload) -> Option<&'static str> {
+    fn lacks(&self, workload: Workload) -> Option<&str> {
         matches!(workload, Workload::Holding | Workload::HoldingMany | Workload::Crash)
             .then_some("the stand-in has no renewals")
     }

@@ -123,6 +123,7 @@ impl Server for Redis {
             keys.push(format!("{name}-unfenced"));
             keys.push(format!("{{{name}-race}}"));
             keys.push(format!("{name}-rslock"));
+            keys.push(format!("{name}-redis-py"));
         }
         for some in keys.chunks(1_000) {
             let mut unlink = cmd("UNLINK");

@@ -80,6 +80,12 @@ impl Word {
     }
 }
 
+/// How long the server keeps a lease of which a backend promises so much: in ZooKeeper it is a session, of
+/// which a third is kept back.
+fn on_the_server(place: &Place, length: Duration) -> Duration {
+    if place.backend() == "zookeeper" { length * 3 / 2 } else { length }
+}
+
 /// What the child does until it is killed: holds, and tells of each new lease when it ends.
 pub(crate) async fn hold_one(place: &Place, parent: &mut Parent, ttl: Duration) -> Result {
     let renewals = Arc::new(Renewals::default());
@@ -87,7 +93,7 @@ pub(crate) async fn hold_one(place: &Place, parent: &mut Parent, ttl: Duration) 
     let guard = locks.lock(place.name("crash"))?.acquire().await?;
     let mut told = None;
     while guard.is_held() {
-        let newest = renewals.newest().map(|lease| lease.end());
+        let newest = renewals.newest().map(|lease| lease.since + on_the_server(place, lease.length));
         if newest != told {
             told = newest;
             if let Some(end) = newest {

@@ -27,6 +27,19 @@ pub(crate) struct Hold {
     released: u64,
 }
 
+impl Hold {
+    /// Reads `waiter asked acquired released`.
+    pub(crate) fn read(line: &str) -> Result<Self> {
+        let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>()?;
+        match numbers[..] {
+            [waiter, asked, acquired, released] => {
+                Ok(Self { waiter: usize::try_from(waiter)?, asked, acquired, released })
+            }
+            _ => Err(Failure::new(format!("this is no hold: {line}"))),
+        }
+    }
+}
+
 /// All that was held in one turn.
 struct Turn {
     holds: Vec<Hold>,
@@ -123,6 +136,9 @@ pub(crate) async fn contend(
     waiters: std::ops::Range<usize>,
     end: u64,
 ) -> Result<Vec<Hold>> {
+    if let Some(foreign) = client.foreign() {
+        return foreign.contend(name, waiters, end).await;
+    }
     let tasks = waiters.map(|waiter| {
         let lock = client.lock(name);
         let task = tokio::spawn(async move {

@@ -21,7 +21,19 @@ struct Turn {
 pub(crate) async fn throughput(arena: &Arena<'_>) -> Findings {
     let names: Arc<[String]> = numbered(arena.place, "throughput", TASKS).into();
     let span = arena.plan.span();
-    let turn = |client| pairs(client, names.clone(), span);
+    let prefix = arena.place.name("throughput");
+    let turn = |client: Arc<dyn Client>| {
+        let (names, prefix) = (names.clone(), prefix.clone());
+        async move {
+            match client.foreign() {
+                Some(foreign) => {
+                    let (pairs, cpu) = foreign.throughput(&prefix, TASKS, span).await?;
+                    Ok(Turn { pairs, seconds: span.as_secs_f64(), cpu })
+                }
+                None => pairs(client, names, span).await,
+            }
+        }
+    };
     rounds(arena, Workload::Throughput, turn, figures).await
 }
 

@@ -26,7 +26,8 @@ allowed to make them.
 
 Exit codes:
   0      all was measured
-  1      some server or contender failed: the rest was measured; or a file cannot be written
+  1      some server or contender failed, and the rest was measured; a promise was not kept: two held
+         one lock, a held lock was lost, a take-over came late; or a file cannot be written
   2      usage: an argument or URL cannot be used, a file cannot be made
   128+n  stopped by signal n; what was measured until then was printed
 

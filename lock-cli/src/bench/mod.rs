@@ -7,7 +7,7 @@ mod progress;
 use std::time::Duration;
 
 pub(crate) use arguments::Bench;
-use lock_bench::{Plan, Progress, Silent, record::Outcome};
+use lock_bench::{Plan, Progress, Silent};
 use output::Outputs;
 use progress::Bar;
 
@@ -39,14 +39,8 @@ async fn measure(plan: &Plan, verbose: u8, outputs: Outputs) -> Result<u8, Failu
     let record = lock_bench::run(plan, &*progress, stop).await;
     drop(progress);
     outputs.write(&record)?;
-    let mut code = 0;
-    for measurement in &record.measurements {
-        if let Outcome::Failed(why) = &measurement.outcome {
-            let (server, who) = (&record.servers[measurement.server], &measurement.contender.name);
-            let what = measurement.workload.title();
-            exit::complain(&format!("{} ({}), {what}, {who}: {why}", server.backend, server.url));
-            code = exit::BENCH_FAILURE;
-        }
-    }
+    let broken = lock_bench::broken(&record);
+    broken.iter().for_each(|what| exit::complain(what));
+    let code = if broken.is_empty() { 0 } else { exit::BENCH_FAILURE };
     Ok(stopped.map_or(code, |signal| exit::signalled(signal.as_raw())))
 }
