@@ -1,0 +1,345 @@
+//! Which plots a workload has.
+
+use std::collections::BTreeSet;
+
+use crate::record::{Figures, Kind, Outcome, Record, Workload};
+
+use super::super::number::{number, time};
+use super::super::ratio::Ratio;
+use super::super::section::{Group, Section, after_lease, contender_label, even_shares, extent, server_label};
+use super::super::workload;
+use super::palette;
+use super::plot::{self, Axis, Bar, Curve, Mark};
+
+/// Plots side by side, and what their colours and shapes mean.
+pub(super) struct Figure {
+    pub(super) panels: Vec<Panel>,
+    /// A sample and its meaning.
+    pub(super) legend: Vec<(String, String)>,
+}
+
+pub(super) struct Panel {
+    pub(super) title: String,
+    /// How to read its marks.
+    pub(super) reading: &'static str,
+    pub(super) svg: String,
+}
+
+/// One figure out of a measurement: its marks, and the figure in words.
+struct Metric {
+    title: &'static str,
+    reading: &'static str,
+    axis: Axis,
+    marks: fn(&Figures) -> Option<(Vec<Mark>, String)>,
+}
+
+/// polylock on every server.
+pub(super) fn comparison(record: &Record, section: &Section<'_>) -> Figure {
+    let ours: Vec<_> = section
+        .groups
+        .iter()
+        .flat_map(|group| group.rows.iter().map(|row| (group.server, row.measurement)))
+        .filter(|(_, measurement)| measurement.contender.kind == Kind::Ours)
+        .filter_map(|(server, measurement)| match &measurement.outcome {
+            Outcome::Measured(figures) => Some((server, figures)),
+            Outcome::Failed(_) | Outcome::Absent(_) => None,
+        })
+        .collect();
+    let label = |server| server_label(&record.servers, server);
+    let mut panels = Vec::new();
+    let mut curves = [Vec::new(), Vec::new()];
+    for (server, figures) in &ours {
+        if let Figures::Uncontended { acquire, release, .. } = figures {
+            for (curves, times) in curves.iter_mut().zip([acquire, release]) {
+                curves.push(Curve { label: label(*server), ink: palette::server(*server), shape: *server, times });
+            }
+        }
+    }
+    let drawn_by_lines = !curves[0].is_empty();
+    for (curves, verb) in curves.iter().zip(["Acquire", "Release"]).filter(|(curves, _)| !curves.is_empty()) {
+        let title = verb.to_owned();
+        let svg = plot::distribution(&title, curves);
+        panels.push(Panel { title, reading: DISTRIBUTION, svg });
+    }
+    panels.extend(metrics(section.workload).into_iter().filter_map(|metric| {
+        metric.panel(metric.title.to_owned(), ours.iter().map(|(server, figures)| {
+            (label(*server), palette::server(*server), *figures)
+        }))
+    }));
+    let legend = ours.iter().map(|(server, _)| {
+        let shape = drawn_by_lines.then_some(*server);
+        (plot::swatch(palette::server(*server), shape), label(*server))
+    });
+    Figure { legend: legend.collect(), panels }
+}
+
+/// Every contender, a server at a time, where there is more than one.
+pub(super) fn contest(record: &Record, section: &Section<'_>) -> Figure {
+    let mut panels = Vec::new();
+    let mut kinds = BTreeSet::new();
+    for group in &section.groups {
+        let server = server_label(&record.servers, group.server);
+        let measured = measured(group);
+        if measured.len() < 2 {
+            continue;
+        }
+        kinds.extend(measured.iter().map(|(_, kind, _)| *kind));
+        panels.extend(latencies(&server, &measured));
+        panels.extend(metrics(section.workload).into_iter().filter_map(|metric| {
+            let title = format!("{server}: {}", metric.title);
+            metric.panel(title, measured.iter().map(|(name, kind, figures)| {
+                (name.clone(), palette::kind(*kind), *figures)
+            }))
+        }));
+    }
+    let mut legend: Vec<_> =
+        kinds.into_iter().map(|kind| (plot::swatch(palette::kind(kind), None), kind_label(kind).to_owned())).collect();
+    if section.workload == Workload::Uncontended {
+        legend.push((plot::swatch(palette::TEXT, Some(0)), "acquire".to_owned()));
+        legend.push((plot::swatch(palette::TEXT, Some(1)), "release".to_owned()));
+    }
+    Figure { panels, legend }
+}
+
+/// What polylock, and what locking without fencing tokens, costs against the bare driver.
+pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Figure {
+    const PANELS: [(Workload, &str, &str); 4] = [
+        (Workload::Uncontended, "time of a pair, as a multiple of raw", "Left of the line is quicker than raw."),
+        (Workload::Throughput, "pairs a second, as a multiple of raw", "Right of the line is more than raw."),
+        (Workload::HandoverWithin, "hand-overs a second, as a multiple of raw", "Right of the line is more than raw."),
+        (Workload::HandoverBetween, "hand-overs a second, as a multiple of raw", "Right of the line is more than raw."),
+    ];
+    let mut panels = Vec::new();
+    let mut kinds = BTreeSet::new();
+    for (workload, text, reading) in PANELS {
+        let mut rows = Vec::new();
+        let groups = sections.iter().filter(|section| section.workload == workload).flat_map(|it| &it.groups);
+        for row in groups.flat_map(|group| &group.rows) {
+            let kind = row.measurement.contender.kind;
+            let ratio = match kind {
+                Kind::Ours | Kind::Unfenced => Ratio::to_raw(record, row.measurement),
+                Kind::Raw | Kind::Peer => None,
+            };
+            let Some(ratio) = ratio else { continue };
+            kinds.insert(kind);
+            let server = server_label(&record.servers, row.measurement.server);
+            rows.push(Bar {
+                label: format!("{server}: {}", contender_label(&row.measurement.contender)),
+                value: ratio.to_string(),
+                ink: palette::kind(kind),
+                marks: vec![Mark::Span(ratio.least, ratio.most), Mark::Dot(ratio.middle)],
+            });
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        let title = workload::title(workload).to_owned();
+        let svg = plot::rows(&title, &Axis { text, times: false, reference: Some(1.0) }, &rows);
+        panels.push(Panel { title, reading, svg });
+    }
+    let legend = kinds.into_iter().map(|kind| (plot::swatch(palette::kind(kind), Some(0)), kind_label(kind).to_owned()));
+    Figure { legend: legend.collect(), panels }
+}
+
+const DISTRIBUTION: &str = "How many of all took no longer. Left and steep is good; the marks are p50, p90, p99 and p99.9.";
+
+type Measured<'a> = (String, Kind, &'a Figures);
+
+fn measured<'a>(group: &Group<'a>) -> Vec<Measured<'a>> {
+    let rows = group.rows.iter().filter(|row| row.cells.is_ok()).filter_map(|row| match &row.measurement.outcome {
+        Outcome::Measured(figures) => {
+            let contender = &row.measurement.contender;
+            Some((contender_label(contender), contender.kind, figures))
+        }
+        Outcome::Failed(_) | Outcome::Absent(_) => None,
+    });
+    rows.collect()
+}
+
+/// polylock beside raw: more lines than that nobody can follow.
+fn latencies(server: &str, measured: &[Measured<'_>]) -> Option<Panel> {
+    let mut curves = Vec::new();
+    for (name, kind, figures) in measured {
+        if let (Kind::Ours | Kind::Raw, Figures::Uncontended { acquire, release, .. }) = (kind, figures) {
+            for (shape, (verb, times)) in [("acquire", acquire), ("release", release)].into_iter().enumerate() {
+                curves.push(Curve { label: format!("{name} {verb}"), ink: palette::kind(*kind), shape, times });
+            }
+        }
+    }
+    let title = format!("{server}: acquire and release");
+    let svg = (!curves.is_empty()).then(|| plot::distribution(&title, &curves))?;
+    Some(Panel { title, reading: DISTRIBUTION, svg })
+}
+
+fn kind_label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Ours => "polylock",
+        Kind::Raw => "raw",
+        Kind::Unfenced => "raw, unfenced",
+        Kind::Peer => "other libraries",
+    }
+}
+
+impl Metric {
+    fn panel<'a>(
+        &self,
+        title: String,
+        rows: impl Iterator<Item = (String, palette::Ink, &'a Figures)>,
+    ) -> Option<Panel> {
+        let rows: Vec<_> = rows
+            .filter_map(|(label, ink, figures)| {
+                let (marks, value) = (self.marks)(figures)?;
+                Some(Bar { label, value, ink, marks })
+            })
+            .collect();
+        (!rows.is_empty()).then(|| Panel {
+            svg: plot::rows(&title, &self.axis, &rows),
+            reading: self.reading,
+            title,
+        })
+    }
+}
+
+const fn amount(text: &'static str) -> Axis {
+    Axis { text, times: false, reference: None }
+}
+
+fn bar(value: f64, unit: &str) -> (Vec<Mark>, String) {
+    (vec![Mark::Bar(value)], format!("{}{unit}", number(value)))
+}
+
+fn metrics(workload: Workload) -> Vec<Metric> {
+    match workload {
+        Workload::Uncontended => vec![Metric {
+            title: "Acquire and release",
+            reading: "The dot is the median, the line goes to p99.",
+            axis: Axis { text: "time, logarithmic", times: true, reference: None },
+            marks: |figures| match figures {
+                Figures::Uncontended { pair, .. } => {
+                    Some((vec![Mark::Span(pair.p50, pair.p99), Mark::Dot(pair.p50)], time(pair.p50)))
+                }
+                _ => None,
+            },
+        }],
+        Workload::Throughput => vec![
+            Metric {
+                title: "Throughput",
+                reading: "More is better.",
+                axis: amount("pairs of acquire and release a second"),
+                marks: |figures| match figures {
+                    Figures::Throughput { pairs_per_second, .. } => Some(bar(*pairs_per_second, "/s")),
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Processor time of the client",
+                reading: "Less is better.",
+                axis: amount("µs for a pair"),
+                marks: |figures| match figures {
+                    Figures::Throughput { cpu_us_per_pair, .. } => Some(bar(*cpu_us_per_pair, " µs")),
+                    _ => None,
+                },
+            },
+        ],
+        Workload::HandoverWithin | Workload::HandoverBetween => vec![
+            Metric {
+                title: "Hand-over rate",
+                reading: "To another waiter. More is better.",
+                axis: amount("hand-overs a second"),
+                marks: |figures| match figures {
+                    Figures::Handover { handovers_per_second, .. } => Some(bar(*handovers_per_second, "/s")),
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Hand-over time",
+                reading: "From one's release to the next one's lock. The dot is the median, the line goes to p99.",
+                axis: Axis { text: "time, logarithmic", times: true, reference: None },
+                marks: |figures| match figures {
+                    Figures::Handover { time: taken, .. } => {
+                        Some((vec![Mark::Span(taken.p50, taken.p99), Mark::Dot(taken.p50)], time(taken.p50)))
+                    }
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Fairness",
+                reading: "A dot for each waiter. All on the line is fair.",
+                axis: Axis { text: "share, as a multiple of an even one", times: false, reference: Some(1.0) },
+                marks: |figures| match figures {
+                    Figures::Handover { shares, .. } => {
+                        let shares = even_shares(shares);
+                        let (fewest, most) = extent(&shares)?;
+                        let told = format!("{fewest:.2} to {most:.2}");
+                        Some((shares.into_iter().map(Mark::Dot).collect(), told))
+                    }
+                    _ => None,
+                },
+            },
+        ],
+        Workload::Waiting => vec![
+            Metric {
+                title: "Commands",
+                reading: "What the server was asked while nothing happened. Less is better.",
+                axis: amount("commands a second"),
+                marks: |figures| match figures {
+                    Figures::Waiting { commands_per_second, .. } => Some(bar((*commands_per_second)?, "/s")),
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Server CPU",
+                reading: "Less is better.",
+                axis: amount("% of a core"),
+                marks: |figures| match figures {
+                    Figures::Waiting { server_cpu_percent, .. } => Some(bar((*server_cpu_percent)?, " %")),
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Client CPU",
+                reading: "Less is better.",
+                axis: amount("% of a core"),
+                marks: |figures| match figures {
+                    Figures::Waiting { client_cpu_percent, .. } => Some(bar(*client_cpu_percent, " %")),
+                    _ => None,
+                },
+            },
+        ],
+        Workload::Holding | Workload::HoldingMany => vec![
+            Metric {
+                title: "Commands",
+                reading: "What renewing asks of the server. Less is better.",
+                axis: amount("commands a second"),
+                marks: |figures| match figures {
+                    Figures::Holding { commands_per_second, .. } => Some(bar((*commands_per_second)?, "/s")),
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Server CPU",
+                reading: "Less is better.",
+                axis: amount("% of a core"),
+                marks: |figures| match figures {
+                    Figures::Holding { server_cpu_percent, .. } => Some(bar((*server_cpu_percent)?, " %")),
+                    _ => None,
+                },
+            },
+        ],
+        Workload::Crash => vec![Metric {
+            title: "Take-over after the lease's end",
+            reading: "A dot for each kill; the short black line is what is promised at most.",
+            axis: Axis { text: "ms from the end of the lease", times: false, reference: Some(0.0) },
+            marks: |figures| match figures {
+                Figures::Crash { takeovers, allowed_over_lease_ms } => {
+                    let after: Vec<_> = takeovers.iter().map(after_lease).collect();
+                    let (least, most) = extent(&after)?;
+                    let told = format!("{} to {} ms", number(least), number(most));
+                    let marks = after.into_iter().map(Mark::Dot).chain([Mark::Limit(*allowed_over_lease_ms)]);
+                    Some((marks.collect(), told))
+                }
+                _ => None,
+            },
+        }],
+    }
+}

@@ -1,0 +1,31 @@
+//! A [`Record`] as a person reads it: in a terminal, in the documentation, in a browser.
+//!
+//! The three say the same. What a row says is decided once, in `section`; what the figures add up to, in
+//! `finding`; a report only lays it out. Nothing here measures, asks a server, or reads a file.
+
+mod finding;
+mod html;
+mod markdown;
+mod number;
+mod ratio;
+mod section;
+mod terminal;
+mod text;
+mod workload;
+
+use crate::record::Record;
+
+/// Plain text for a terminal of 100 columns: a table for each workload.
+pub fn table(record: &Record) -> String {
+    terminal::table(record)
+}
+
+/// A page of the documentation.
+pub fn markdown(record: &Record) -> String {
+    markdown::page(record)
+}
+
+/// One file for a browser, with plots. It loads nothing.
+pub fn html(record: &Record) -> String {
+    html::page(record)
+}
