@@ -18,7 +18,9 @@ pub(super) fn findings(record: &Record) -> Vec<Finding> {
     let alarms = alarms(record).into_iter().map(|text| Finding { text, alarm: true });
     let plain = [uncontended(record), throughput(record), overhead(record)]
         .into_iter()
-        .chain([Workload::HandoverWithin, Workload::HandoverBetween].map(|workload| hand_over(record, workload)))
+        .chain(
+            [Workload::HandoverWithin, Workload::HandoverBetween].map(|workload| hand_over(record, workload)),
+        )
         .chain([fairness(record), waiting(record), crash(record)])
         .flatten()
         .map(|text| Finding { text, alarm: false });
@@ -50,11 +52,11 @@ fn standings(record: &Record, workload: Workload) -> Vec<Standing<'_>> {
     standings.collect()
 }
 
-/// `quickest on redis: redis 45 µs, etcd 1.2 ms`: the leader, and everyone whose rounds overlap with its,
-/// for between those the figures do not decide. A server alone leads nothing.
+/// `quickest on redis (45 µs), slowest on etcd (1.2 ms)`: the leader, and everyone whose rounds overlap with
+/// its, for between those the figures do not decide. A server alone leads nothing.
 fn ranking(
     standings: &[Standing<'_>],
-    best: &str,
+    [best, worst]: [&str; 2],
     lower_is_better: bool,
     shown: impl Fn(&Figures) -> Option<String>,
 ) -> Option<String> {
@@ -63,122 +65,126 @@ fn ranking(
         .filter_map(|standing| {
             let (rounds, whole) = ratio::contest(standing.figures)?;
             let (least, most) = extent(rounds).unwrap_or((whole, whole));
-            Some((whole, least.min(whole), most.max(whole), &standing.server, shown(standing.figures)?))
+            let named = format!("{} ({})", standing.server, shown(standing.figures)?);
+            Some((whole, least.min(whole), most.max(whole), named))
         })
         .collect();
-    ranked.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-    if !lower_is_better {
-        ranked.reverse();
-    }
-    let (_, least, most, ..) = *ranked.first()?;
-    let leaders: Vec<_> = ranked
-        .iter()
-        .filter(|(_, low, high, ..)| *low <= most && *high >= least)
-        .map(|(.., server, _)| server.as_str())
-        .collect();
-    let list: Vec<_> = ranked.iter().map(|(.., server, shown)| format!("{server} {shown}")).collect();
-    let list = list.join(", ");
-    Some(match leaders.as_slice() {
-        _ if ranked.len() == 1 => list,
-        [leader] => format!("{best} on {leader}: {list}"),
-        _ => format!("{best} on {}, which overlap: {list}", leaders.join(" and ")),
+    ranked.sort_by(
+        |(one, ..), (other, ..)| if lower_is_better { one.total_cmp(other) } else { other.total_cmp(one) },
+    );
+    let (_, least, most, _) = ranked.first()?;
+    let leads = ranked.iter().filter(|(_, low, high, _)| low <= most && high >= least).count();
+    let names: Vec<_> = ranked.iter().map(|(.., named)| named.as_str()).collect();
+    let (leaders, rest) = names.split_at(leads);
+    Some(match (leaders, rest) {
+        ([one], []) => format!("on {one}"),
+        (_, []) => format!("no different on {}: their rounds overlap", listed(leaders)),
+        ([leader], [.., last]) => format!("{best} on {leader}, {worst} on {last}"),
+        (_, [.., last]) => {
+            format!("{best} on {}, whose rounds overlap, {worst} on {last}", listed(leaders))
+        }
     })
 }
 
 fn uncontended(record: &Record) -> Option<String> {
-    let ranking = ranking(&standings(record, Workload::Uncontended), "quickest", true, |figures| match figures {
+    let standings = standings(record, Workload::Uncontended);
+    let ranking = ranking(&standings, ["quickest", "slowest"], true, |figures| match figures {
         Figures::Uncontended { pair, .. } => Some(time(pair.p50)),
         _ => None,
     })?;
-    Some(format!("An uncontended lock, acquire and release (median), {ranking}."))
+    Some(format!("An uncontended lock, acquired and released: {ranking}."))
 }
 
 fn throughput(record: &Record) -> Option<String> {
-    let ranking = ranking(&standings(record, Workload::Throughput), "most", false, |figures| match figures {
+    let standings = standings(record, Workload::Throughput);
+    let ranking = ranking(&standings, ["most", "fewest"], false, |figures| match figures {
         Figures::Throughput { pairs_per_second, .. } => Some(format!("{}/s", number(*pairs_per_second))),
         _ => None,
     })?;
-    Some(format!("Locks that one process takes at once, {ranking}."))
+    Some(format!("Locks that one process takes in a second: {ranking}."))
 }
 
 fn overhead(record: &Record) -> Option<String> {
     let standings = standings(record, Workload::Uncontended);
-    let list: Vec<_> = standings
-        .iter()
-        .filter_map(|standing| Some(format!("{} {}", standing.server, standing.to_raw?)))
-        .collect();
-    (!list.is_empty()).then(|| {
-        format!("What polylock takes of the time of the same statements on the bare driver: {}.", list.join(", "))
+    let ratios: Vec<_> = standings.iter().filter_map(|it| Some((it.to_raw?, &it.server))).collect();
+    let (least, _) = ratios.iter().min_by(|(one, _), (other, _)| one.middle.total_cmp(&other.middle))?;
+    let (most, server) = ratios.iter().max_by(|(one, _), (other, _)| one.middle.total_cmp(&other.middle))?;
+    Some(match ratios.len() {
+        1 => format!("polylock takes {most} the time of the bare driver on {server}."),
+        _ => format!(
+            "polylock takes {:.2} to {:.2} times as long as the bare driver, the most on {server}.",
+            least.middle, most.middle
+        ),
     })
 }
 
 fn hand_over(record: &Record, workload: Workload) -> Option<String> {
-    let ranking = ranking(&standings(record, workload), "fastest", false, |figures| match figures {
+    let standings = standings(record, workload);
+    let ranking = ranking(&standings, ["fastest", "slowest"], false, |figures| match figures {
         Figures::Handover { handovers_per_second, time: taken, .. } => {
-            Some(format!("{}/s (median {})", number(*handovers_per_second), time(taken.p50)))
+            Some(format!("{}/s, median {}", number(*handovers_per_second), time(taken.p50)))
         }
         _ => None,
     })?;
-    Some(format!("{}, {ranking}.", workload::title(workload)))
+    Some(format!("{}: {ranking}.", workload::title(workload)))
 }
 
 fn fairness(record: &Record) -> Option<String> {
     let between = standings(record, Workload::HandoverBetween);
     let (standings, place) = match between.is_empty() {
-        true => (standings(record, Workload::HandoverWithin), "of one process"),
-        false => (between, "in several processes"),
+        true => (standings(record, Workload::HandoverWithin), "within a process"),
+        false => (between, "between processes"),
     };
-    let mut fewest: Vec<_> = standings
-        .iter()
-        .filter_map(|standing| match standing.figures {
-            Figures::Handover { shares, .. } => Some((extent(&even_shares(shares))?.0, &standing.server)),
-            _ => None,
-        })
-        .collect();
-    fewest.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    let list: Vec<_> =
-        fewest.iter().map(|(share, server)| format!("{server} {:.0} %", share * 1e2)).collect();
-    (!list.is_empty()).then(|| {
-        format!(
-            "Fairness: of waiters {place}, the unluckiest got of an even share (100 % is fair): {}.",
-            list.join(", ")
-        )
-    })
+    let unluckiest = standings.iter().filter_map(|standing| match standing.figures {
+        Figures::Handover { shares, .. } => Some((extent(&even_shares(shares))?.0 * 1e2, standing)),
+        _ => None,
+    });
+    let list = unluckiest.map(|(percent, standing)| (format!("{percent:.0} %"), standing));
+    sentence(&format!("What the unluckiest waiter gets of an even share, {place}"), list)
 }
 
 fn waiting(record: &Record) -> Option<String> {
     let standings = standings(record, Workload::Waiting);
-    let list: Vec<_> = standings
-        .iter()
-        .filter_map(|standing| match standing.figures {
-            Figures::Waiting { commands_per_second, server_cpu_percent, .. } => {
-                let commands = commands_per_second.map(|rate| format!("{} commands/s", number(rate)));
-                let load = server_cpu_percent.map(|percent| format!("{} % of a server's core", number(percent)));
-                let costs: Vec<_> = commands.into_iter().chain(load).collect();
-                (!costs.is_empty()).then(|| format!("{} {}", standing.server, costs.join(" and ")))
-            }
-            _ => None,
-        })
-        .collect();
-    (!list.is_empty()).then(|| format!("100 waiters cost: {}.", list.join("; ")))
+    let list = standings.iter().filter_map(|standing| match standing.figures {
+        Figures::Waiting { commands_per_second, .. } => Some((number((*commands_per_second)?), standing)),
+        _ => None,
+    });
+    sentence("Commands a second that 100 waiters cost the server", list)
 }
 
 fn crash(record: &Record) -> Option<String> {
     let standings = standings(record, Workload::Crash);
-    let list: Vec<_> = standings
-        .iter()
-        .filter_map(|standing| match standing.figures {
-            Figures::Crash { takeovers, .. } => {
-                let after = median(takeovers.iter().map(after_lease).collect())?;
-                let when = if after < 0.0 { "before" } else { "after" };
-                Some(format!("{} {} {when}", standing.server, time(after.abs() * 1e3)))
-            }
-            _ => None,
-        })
-        .collect();
-    (!list.is_empty()).then(|| {
-        format!("After a crash the next one has the lock (median, from the lease's end): {}.", list.join(", "))
-    })
+    let list = standings.iter().filter_map(|standing| match standing.figures {
+        Figures::Crash { takeovers, .. } => {
+            let after = median(takeovers.iter().map(after_lease).collect())?;
+            let when = if after < 0.0 { "before it" } else { "after it" };
+            Some((format!("{} {when}", time(after.abs() * 1e3)), standing))
+        }
+        _ => None,
+    });
+    sentence("The lock of a killed holder passes on (median, from the end of the lease)", list)
+}
+
+/// `subject: 0 on redis and etcd, 20.5 on mysql.`
+fn sentence<'a>(subject: &str, list: impl Iterator<Item = (String, &'a Standing<'a>)>) -> Option<String> {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for (figure, standing) in list {
+        match groups.iter_mut().find(|(known, _)| *known == figure) {
+            Some((_, servers)) => servers.push(&standing.server),
+            None => groups.push((figure, vec![&standing.server])),
+        }
+    }
+    let list: Vec<_> =
+        groups.iter().map(|(figure, servers)| format!("{figure} on {}", listed(servers))).collect();
+    (!list.is_empty()).then(|| format!("{subject}: {}.", list.join("; ")))
+}
+
+/// `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 /// What polylock must not do, where it did.
@@ -193,7 +199,9 @@ fn alarms(record: &Record) -> Vec<String> {
             }
             let place = format!("{title}, {}", server_label(&record.servers, measurement.server));
             match &measurement.outcome {
-                Outcome::Measured(figures) => alarms.extend(wrong(figures).map(|wrong| format!("{place}: {wrong}."))),
+                Outcome::Measured(figures) => {
+                    alarms.extend(wrong(figures).map(|wrong| format!("{place}: {wrong}.")))
+                }
                 Outcome::Failed(_) => alarms.push(format!("{place}: polylock failed.")),
                 Outcome::Absent(_) => {}
             }
@@ -211,8 +219,10 @@ fn wrong(figures: &Figures) -> Option<String> {
             Some(format!("lost {} of {} locks", count(*lost), count(*locks)))
         }
         Figures::Crash { takeovers, allowed_over_lease_ms } => {
-            let late = takeovers.iter().filter(|takeover| after_lease(takeover) > *allowed_over_lease_ms).count();
-            (late > 0).then(|| format!("{} of {} later than promised", late, of(takeovers.len(), "take-over")))
+            let late =
+                takeovers.iter().filter(|takeover| after_lease(takeover) > *allowed_over_lease_ms).count();
+            (late > 0)
+                .then(|| format!("{} of {} later than promised", late, of(takeovers.len(), "take-over")))
         }
         _ => None,
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::record::Record;
 
 use super::finding::findings;
+use super::glance::glance;
 use super::section::{Section, contender_label, machine, sections, server_label, settings};
 use super::text::{printable, wrapped};
 use super::workload;
@@ -16,9 +17,8 @@ pub(super) fn page(record: &Record) -> String {
     let mut out = String::from("# Benchmarks\n");
     paragraph(
         &mut out,
-        "polylock on each of its backends, and beside it the bare driver and other lock libraries, on real servers. The \
-         figures are of one machine: what holds elsewhere is their order and their ratios, not their size. To see what \
-         holds for you, run it against your own servers.",
+        "polylock on real servers, beside the bare driver and other lock libraries. The figures are of one machine and of \
+         these settings. Before you rely on them, measure your own servers.",
     );
     out.push_str(
         "\n```sh\ncargo xtask bench       # makes this page, on servers that it starts itself\n\
@@ -50,6 +50,12 @@ fn summary(out: &mut String, record: &Record) {
         let mark = if finding.alarm { "**Wrong:** " } else { "" };
         item(out, &format!("{mark}{}", plain(&finding.text)));
     }
+    let Some(glance) = glance(record) else { return };
+    let _ = writeln!(out, "\n| polylock on | {} |", glance.heads.join(" | "));
+    let _ = writeln!(out, "| --- |{}", " ---: |".repeat(glance.heads.len()));
+    for (server, cells) in glance.rows {
+        let _ = writeln!(out, "| {} | {} |", plain(&server), cells.join(" | "));
+    }
 }
 
 fn words(out: &mut String) {
@@ -62,9 +68,16 @@ fn words(out: &mut String) {
 fn table(out: &mut String, record: &Record, section: &Section<'_>) {
     let noted = section.groups.iter().flat_map(|group| &group.rows).any(|row| row.note.is_some());
     let words = |part: String| if noted { part + " |" } else { part };
-    let heads = section.columns.iter().map(|column| format!(" {} {} |", column.figure, column.unit).replace("  ", " "));
+    let heads = section
+        .columns
+        .iter()
+        .map(|column| format!(" {} {} |", column.figure, column.unit).replace("  ", " "));
     let _ = writeln!(out, "\n| server | contender |{}", words(heads.collect::<String>()));
-    let _ = writeln!(out, "| --- | --- |{}", words(" ---: |".repeat(section.columns.len()) + if noted { " ---" } else { "" }));
+    let _ = writeln!(
+        out,
+        "| --- | --- |{}",
+        words(" ---: |".repeat(section.columns.len()) + if noted { " ---" } else { "" })
+    );
     for group in &section.groups {
         let server = plain(&server_label(&record.servers, group.server));
         for (index, row) in group.rows.iter().enumerate() {
@@ -89,7 +102,9 @@ fn setting(out: &mut String, record: &Record) {
     if record.servers.is_empty() {
         return;
     }
-    out.push_str("\n| server | version | a write survives | servers | URL |\n| --- | --- | --- | --- | --- |\n");
+    out.push_str(
+        "\n| server | version | a write survives | servers | URL |\n| --- | --- | --- | --- | --- |\n",
+    );
     for (index, server) in record.servers.iter().enumerate() {
         let _ = writeln!(
             out,

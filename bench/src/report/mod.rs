@@ -1,9 +1,10 @@
 //! A [`Record`] as a person reads it: in a terminal, in the documentation, in a browser.
 //!
 //! The three say the same. What a row says is decided once, in `section`; what the figures add up to, in
-//! `finding`; a report only lays it out. Nothing here measures, asks a server, or reads a file.
+//! `finding` and `glance`; a report only lays it out. Nothing here measures, asks a server, or reads a file.
 
 mod finding;
+mod glance;
 mod html;
 mod markdown;
 mod number;

@@ -24,7 +24,8 @@ impl Ratio {
                 && other.workload == measurement.workload
                 && other.contender.kind == Kind::Raw
         })?;
-        let (Outcome::Measured(figures), Outcome::Measured(raw)) = (&measurement.outcome, &raw.outcome) else {
+        let (Outcome::Measured(figures), Outcome::Measured(raw)) = (&measurement.outcome, &raw.outcome)
+        else {
             return None;
         };
         let (rounds, whole) = contest(figures)?;

@@ -95,9 +95,7 @@ fn columns(workload: Workload) -> &'static [Column] {
             }
         }
         Workload::Throughput => {
-            const {
-                &[column("pairs", "1/s"), column("client CPU", "µs/pair"), column("rate of pairs", "to raw")]
-            }
+            const { &[column("pairs", "1/s"), column("client CPU", "µs/pair"), column("rate of pairs", "to raw")] }
         }
         Workload::HandoverWithin | Workload::HandoverBetween => {
             const {
@@ -113,9 +111,7 @@ fn columns(workload: Workload) -> &'static [Column] {
             }
         }
         Workload::Waiting => {
-            const {
-                &[column("commands", "1/s"), column("server CPU", "%"), column("client CPU", "%")]
-            }
+            const { &[column("commands", "1/s"), column("server CPU", "%"), column("client CPU", "%")] }
         }
         Workload::Holding | Workload::HoldingMany => {
             const {
@@ -175,11 +171,9 @@ fn cells(figures: &Figures, ratio: Option<Ratio>) -> Vec<String> {
                 ratio::shown(ratio),
             ]
         }
-        Figures::Waiting { commands_per_second, server_cpu_percent, client_cpu_percent, .. } => vec![
-            number_if(*commands_per_second),
-            number_if(*server_cpu_percent),
-            number(*client_cpu_percent),
-        ],
+        Figures::Waiting { commands_per_second, server_cpu_percent, client_cpu_percent, .. } => {
+            vec![number_if(*commands_per_second), number_if(*server_cpu_percent), number(*client_cpu_percent)]
+        }
         Figures::Holding {
             locks,
             commands_per_second,
@@ -213,13 +207,15 @@ fn cells(figures: &Figures, ratio: Option<Ratio>) -> Vec<String> {
 
 fn note(figures: &Figures) -> Option<String> {
     match figures {
-        Figures::Handover { overlaps, .. } if *overlaps > 0 => {
-            Some(format!("NOT EXCLUSIVE: acquired {} times before the last holder released", count(*overlaps)))
-        }
+        Figures::Handover { overlaps, .. } if *overlaps > 0 => Some(format!(
+            "NOT EXCLUSIVE: acquired {} times before the last holder released",
+            count(*overlaps)
+        )),
         Figures::Waiting { by_kind, .. } if !by_kind.is_empty() => {
             let mut kinds: Vec<_> = by_kind.iter().collect();
             kinds.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-            let kinds = kinds.into_iter().map(|(kind, rate)| format!("{} {}/s", printable(kind), number(*rate)));
+            let kinds =
+                kinds.into_iter().map(|(kind, rate)| format!("{} {}/s", printable(kind), number(*rate)));
             Some(kinds.collect::<Vec<_>>().join(", "))
         }
         _ => None,

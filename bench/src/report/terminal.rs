@@ -30,7 +30,8 @@ pub(super) fn table(record: &Record) -> String {
 }
 
 fn head(out: &mut String, record: &Record) {
-    let commit = record.commit.as_deref().map_or_else(String::new, |it| format!(", commit {}", printable(it)));
+    let commit =
+        record.commit.as_deref().map_or_else(String::new, |it| format!(", commit {}", printable(it)));
     entry(out, "made", &format!("{}{commit}", printable(&record.made)));
     entry(out, "machine", &machine(record));
     entry(out, "settings", &settings(record));
@@ -87,7 +88,8 @@ fn name(row: &Row<'_>) -> String {
 }
 
 fn widths(section: &Section<'_>) -> Vec<usize> {
-    let rows = || section.groups.iter().flat_map(|group| &group.rows).filter_map(|row| row.cells.as_ref().ok());
+    let rows =
+        || section.groups.iter().flat_map(|group| &group.rows).filter_map(|row| row.cells.as_ref().ok());
     let widths = section.columns.iter().enumerate().map(|(index, column)| {
         let texts = rows().map(|cells| cells[index].as_str()).chain([column.figure, column.unit]);
         texts.map(|text| text.chars().count()).max().unwrap_or(0)

@@ -6,7 +6,12 @@ pub(super) fn printable(text: &str) -> String {
     for symbol in text.trim().chars() {
         match symbol {
             '\n' | '\t' => line.push(' '),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => {
+            '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
                 line.extend(symbol.escape_unicode());
             }
             control if control.is_control() => line.extend(control.escape_unicode()),

@@ -61,7 +61,9 @@ pub(super) fn meaning(workload: Workload) -> &'static str {
         Workload::Waiting => {
             "100 waiters want a name that is held all the time: what waiting costs while nothing happens."
         }
-        Workload::Holding => "1,000 names are held and renewed: what holding costs the server and the holder.",
+        Workload::Holding => {
+            "1,000 names are held and renewed: what holding costs the server and the holder."
+        }
         Workload::HoldingMany => {
             "10,000 names are held and renewed: the same at ten times the size, and whether renewals still come in \
              time."

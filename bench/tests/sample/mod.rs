@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use lock_bench::record::{
-    Contender, Figures, Kind, Machine, Measurement, Outcome, Record, Server, Settings, Takeover, Times, Workload,
+    Contender, Figures, Kind, Machine, Measurement, Outcome, Record, Server, Settings, Takeover, Times,
+    Workload,
 };
 
 /// Text that every report has to bear: markup, a terminal's commands, a turned reading direction.
-pub(crate) const HOSTILE: &str =
-    "</svg><script>alert('1')</script> | `x` *b* [a](javascript:b) \u{1b}[31mred\u{202e}\0 & \"quoted\"\nnext line";
+pub(crate) const HOSTILE: &str = "</svg><script>alert('1')</script> | `x` *b* [a](javascript:b) \u{1b}[31mred\u{202e}\0 & \"quoted\"\nnext line";
 
 /// Every backend, every workload, every outcome.
 pub(crate) fn record() -> Record {
@@ -17,7 +17,12 @@ pub(crate) fn record() -> Record {
         server("redis", "7.0.15", "redis://127.0.0.1:6380", "appendonly yes, appendfsync always"),
         server("etcd", "3.5.21", "etcd://127.0.0.1:2379", "fsync before each answer"),
         server("zookeeper", "3.8.0-1, built on 2022-02-25", "zookeeper://127.0.0.1:2181", "forceSync=yes"),
-        server("mysql", "10.11.19-MariaDB", "mariadb://127.0.0.1:3306/locks", "innodb_flush_log_at_trx_commit=1"),
+        server(
+            "mysql",
+            "10.11.19-MariaDB",
+            "mariadb://127.0.0.1:3306/locks",
+            "innodb_flush_log_at_trx_commit=1",
+        ),
         server("file", "ext4", "file:///var/lib/locks", "the page cache"),
     ];
     let mut record = Record {
@@ -123,10 +128,11 @@ fn handover(rate: f64, time: f64, barging: u64) -> Figures {
 }
 
 fn crash(over: f64, allowed_over_lease_ms: f64) -> Figures {
-    let takeovers = [4012.0, 3377.0, 2951.0, 4630.0, 3808.0].into_iter().enumerate().map(|(index, lease_left_ms)| {
-        let took_ms = (lease_left_ms + over * (0.6 + 0.15 * index as f64)).max(3.0);
-        Takeover { lease_left_ms, took_ms }
-    });
+    let takeovers =
+        [4012.0, 3377.0, 2951.0, 4630.0, 3808.0].into_iter().enumerate().map(|(index, lease_left_ms)| {
+            let took_ms = (lease_left_ms + over * (0.6 + 0.15 * index as f64)).max(3.0);
+            Takeover { lease_left_ms, took_ms }
+        });
     Figures::Crash { takeovers: takeovers.collect(), allowed_over_lease_ms }
 }
 
@@ -187,7 +193,9 @@ fn peers(record: &mut Record) {
         let contender = contender(Kind::Peer, name);
         record.measurements.push(Measurement { server, workload, contender, outcome });
     };
-    for (name, slower) in [("redis-py", 2.5), ("python-redis-lock", 3.2), ("distributed-lock-redis-async", 1.14)] {
+    for (name, slower) in
+        [("redis-py", 2.5), ("python-redis-lock", 3.2), ("distributed-lock-redis-async", 1.14)]
+    {
         add(0, name, Workload::Uncontended, uncontended(44.0 * slower));
         add(0, name, Workload::Throughput, throughput(70_000.0 / (slower * 8.0), 30.0 * slower));
         add(0, name, Workload::HandoverWithin, handover(75.0 * slower, 450.0 * slower, 9));
@@ -224,10 +232,18 @@ fn words(record: &mut Record) {
     let absent = || Outcome::Absent("etcd3gw does not wait for a lock that is held".to_owned());
     add(2, Kind::Peer, "etcd3gw", Workload::HandoverWithin, absent());
     add(2, Kind::Peer, "etcd3gw", Workload::HandoverBetween, absent());
-    add(3, Kind::Peer, "zookeeper-async", Workload::Throughput, Outcome::Failed("panicked: no node".to_owned()));
+    add(
+        3,
+        Kind::Peer,
+        "zookeeper-async",
+        Workload::Throughput,
+        Outcome::Failed("panicked: no node".to_owned()),
+    );
     record.measurements.retain(|it| {
         !(it.server == 5 && it.workload == Workload::HoldingMany)
-            && !(it.server == 3 && it.workload == Workload::HandoverBetween && it.contender.kind == Kind::Ours)
+            && !(it.server == 3
+                && it.workload == Workload::HandoverBetween
+                && it.contender.kind == Kind::Ours)
     });
     let mut add = |server, workload, outcome| {
         let contender = contender(Kind::Ours, "polylock");

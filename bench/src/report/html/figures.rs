@@ -6,7 +6,9 @@ use crate::record::{Figures, Kind, Outcome, Record, Workload};
 
 use super::super::number::{number, time};
 use super::super::ratio::Ratio;
-use super::super::section::{Group, Section, after_lease, contender_label, even_shares, extent, server_label};
+use super::super::section::{
+    Group, Section, after_lease, contender_label, even_shares, extent, server_label,
+};
 use super::super::workload;
 use super::palette;
 use super::plot::{self, Axis, Bar, Curve, Mark};
@@ -18,8 +20,14 @@ pub(super) struct Figure {
     pub(super) legend: Vec<(String, String)>,
 }
 
+/// The same for each server.
+pub(super) struct Contest {
+    pub(super) servers: Vec<(String, Vec<Panel>)>,
+    pub(super) legend: Vec<(String, String)>,
+}
+
 pub(super) struct Panel {
-    pub(super) title: String,
+    pub(super) title: &'static str,
     /// How to read its marks.
     pub(super) reading: &'static str,
     pub(super) svg: String,
@@ -38,44 +46,24 @@ pub(super) fn comparison(record: &Record, section: &Section<'_>) -> Figure {
     let ours: Vec<_> = section
         .groups
         .iter()
-        .flat_map(|group| group.rows.iter().map(|row| (group.server, row.measurement)))
-        .filter(|(_, measurement)| measurement.contender.kind == Kind::Ours)
-        .filter_map(|(server, measurement)| match &measurement.outcome {
-            Outcome::Measured(figures) => Some((server, figures)),
-            Outcome::Failed(_) | Outcome::Absent(_) => None,
-        })
+        .flat_map(|group| measured(group).into_iter().map(|measured| (group.server, measured)))
+        .filter(|(_, (_, kind, _))| *kind == Kind::Ours)
+        .map(|(server, (.., figures))| (server, server_label(&record.servers, server), figures))
         .collect();
-    let label = |server| server_label(&record.servers, server);
-    let mut panels = Vec::new();
-    let mut curves = [Vec::new(), Vec::new()];
-    for (server, figures) in &ours {
-        if let Figures::Uncontended { acquire, release, .. } = figures {
-            for (curves, times) in curves.iter_mut().zip([acquire, release]) {
-                curves.push(Curve { label: label(*server), ink: palette::server(*server), shape: *server, times });
-            }
-        }
-    }
-    let drawn_by_lines = !curves[0].is_empty();
-    for (curves, verb) in curves.iter().zip(["Acquire", "Release"]).filter(|(curves, _)| !curves.is_empty()) {
-        let title = verb.to_owned();
-        let svg = plot::distribution(&title, curves);
-        panels.push(Panel { title, reading: DISTRIBUTION, svg });
-    }
-    panels.extend(metrics(section.workload).into_iter().filter_map(|metric| {
-        metric.panel(metric.title.to_owned(), ours.iter().map(|(server, figures)| {
-            (label(*server), palette::server(*server), *figures)
-        }))
-    }));
-    let legend = ours.iter().map(|(server, _)| {
-        let shape = drawn_by_lines.then_some(*server);
-        (plot::swatch(palette::server(*server), shape), label(*server))
+    let rows =
+        || ours.iter().map(|(server, label, figures)| (label.clone(), palette::server(*server), *figures));
+    let mut panels = distributions(&ours);
+    let shaped = !panels.is_empty();
+    panels.extend(metrics(section.workload).into_iter().filter_map(|metric| metric.panel(rows())));
+    let legend = ours.iter().map(|(server, label, _)| {
+        (plot::swatch(palette::server(*server), shaped.then_some(*server)), label.clone())
     });
     Figure { legend: legend.collect(), panels }
 }
 
 /// Every contender, a server at a time, where there is more than one.
-pub(super) fn contest(record: &Record, section: &Section<'_>) -> Figure {
-    let mut panels = Vec::new();
+pub(super) fn contest(record: &Record, section: &Section<'_>) -> Contest {
+    let mut servers = Vec::new();
     let mut kinds = BTreeSet::new();
     for group in &section.groups {
         let server = server_label(&record.servers, group.server);
@@ -84,30 +72,41 @@ pub(super) fn contest(record: &Record, section: &Section<'_>) -> Figure {
             continue;
         }
         kinds.extend(measured.iter().map(|(_, kind, _)| *kind));
-        panels.extend(latencies(&server, &measured));
-        panels.extend(metrics(section.workload).into_iter().filter_map(|metric| {
-            let title = format!("{server}: {}", metric.title);
-            metric.panel(title, measured.iter().map(|(name, kind, figures)| {
-                (name.clone(), palette::kind(*kind), *figures)
-            }))
-        }));
+        let rows =
+            || measured.iter().map(|(name, kind, figures)| (name.clone(), palette::kind(*kind), *figures));
+        let plots = metrics(section.workload).into_iter().filter_map(|metric| metric.panel(rows()));
+        servers.push((server, latencies(&measured).into_iter().chain(plots).collect()));
     }
-    let mut legend: Vec<_> =
-        kinds.into_iter().map(|kind| (plot::swatch(palette::kind(kind), None), kind_label(kind).to_owned())).collect();
+    let mut legend: Vec<_> = kinds
+        .into_iter()
+        .map(|kind| (plot::swatch(palette::kind(kind), None), kind_label(kind).to_owned()))
+        .collect();
     if section.workload == Workload::Uncontended {
         legend.push((plot::swatch(palette::TEXT, Some(0)), "acquire".to_owned()));
         legend.push((plot::swatch(palette::TEXT, Some(1)), "release".to_owned()));
     }
-    Figure { panels, legend }
+    Contest { servers, legend }
 }
 
 /// What polylock, and what locking without fencing tokens, costs against the bare driver.
 pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Figure {
     const PANELS: [(Workload, &str, &str); 4] = [
-        (Workload::Uncontended, "time of a pair, as a multiple of raw", "Left of the line is quicker than raw."),
+        (
+            Workload::Uncontended,
+            "time of a pair, as a multiple of raw",
+            "Left of the line is quicker than raw.",
+        ),
         (Workload::Throughput, "pairs a second, as a multiple of raw", "Right of the line is more than raw."),
-        (Workload::HandoverWithin, "hand-overs a second, as a multiple of raw", "Right of the line is more than raw."),
-        (Workload::HandoverBetween, "hand-overs a second, as a multiple of raw", "Right of the line is more than raw."),
+        (
+            Workload::HandoverWithin,
+            "hand-overs a second, as a multiple of raw",
+            "Right of the line is more than raw.",
+        ),
+        (
+            Workload::HandoverBetween,
+            "hand-overs a second, as a multiple of raw",
+            "Right of the line is more than raw.",
+        ),
     ];
     let mut panels = Vec::new();
     let mut kinds = BTreeSet::new();
@@ -133,41 +132,76 @@ pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Figure {
         if rows.is_empty() {
             continue;
         }
-        let title = workload::title(workload).to_owned();
-        let svg = plot::rows(&title, &Axis { text, times: false, reference: Some(1.0) }, &rows);
+        let title = workload::title(workload);
+        let svg = plot::rows(title, &Axis { text, times: false, reference: Some(1.0) }, &rows);
         panels.push(Panel { title, reading, svg });
     }
-    let legend = kinds.into_iter().map(|kind| (plot::swatch(palette::kind(kind), Some(0)), kind_label(kind).to_owned()));
+    let legend = kinds
+        .into_iter()
+        .map(|kind| (plot::swatch(palette::kind(kind), Some(0)), kind_label(kind).to_owned()));
     Figure { legend: legend.collect(), panels }
 }
 
-const DISTRIBUTION: &str = "How many of all took no longer. Left and steep is good; the marks are p50, p90, p99 and p99.9.";
+const DISTRIBUTION: &str =
+    "How many of all took no longer. Left and steep is good; the marks are p50, p90, p99 and p99.9.";
 
 type Measured<'a> = (String, Kind, &'a Figures);
 
 fn measured<'a>(group: &Group<'a>) -> Vec<Measured<'a>> {
-    let rows = group.rows.iter().filter(|row| row.cells.is_ok()).filter_map(|row| match &row.measurement.outcome {
-        Outcome::Measured(figures) => {
-            let contender = &row.measurement.contender;
-            Some((contender_label(contender), contender.kind, figures))
-        }
-        Outcome::Failed(_) | Outcome::Absent(_) => None,
-    });
+    let rows =
+        group.rows.iter().filter(|row| row.cells.is_ok()).filter_map(|row| match &row.measurement.outcome {
+            Outcome::Measured(figures) => {
+                let contender = &row.measurement.contender;
+                Some((contender_label(contender), contender.kind, figures))
+            }
+            Outcome::Failed(_) | Outcome::Absent(_) => None,
+        });
     rows.collect()
 }
 
-/// polylock beside raw: more lines than that nobody can follow.
-fn latencies(server: &str, measured: &[Measured<'_>]) -> Option<Panel> {
-    let mut curves = Vec::new();
-    for (name, kind, figures) in measured {
-        if let (Kind::Ours | Kind::Raw, Figures::Uncontended { acquire, release, .. }) = (kind, figures) {
-            for (shape, (verb, times)) in [("acquire", acquire), ("release", release)].into_iter().enumerate() {
-                curves.push(Curve { label: format!("{name} {verb}"), ink: palette::kind(*kind), shape, times });
+/// Acquire and release apart, a line for each server.
+fn distributions(ours: &[(usize, String, &Figures)]) -> Vec<Panel> {
+    let mut curves = [Vec::new(), Vec::new()];
+    for (server, label, figures) in ours {
+        if let Figures::Uncontended { acquire, release, .. } = figures {
+            for (curves, times) in curves.iter_mut().zip([acquire, release]) {
+                curves.push(Curve {
+                    label: label.clone(),
+                    ink: palette::server(*server),
+                    shape: *server,
+                    times,
+                });
             }
         }
     }
-    let title = format!("{server}: acquire and release");
-    let svg = (!curves.is_empty()).then(|| plot::distribution(&title, &curves))?;
+    let drawn = ["Acquire", "Release"].into_iter().zip(curves).filter(|(_, curves)| !curves.is_empty());
+    drawn
+        .map(|(title, curves)| Panel {
+            title,
+            reading: DISTRIBUTION,
+            svg: plot::distribution(title, &curves),
+        })
+        .collect()
+}
+
+/// polylock beside raw: more lines than that nobody can follow.
+fn latencies(measured: &[Measured<'_>]) -> Option<Panel> {
+    let mut curves = Vec::new();
+    for (name, kind, figures) in measured {
+        if let (Kind::Ours | Kind::Raw, Figures::Uncontended { acquire, release, .. }) = (kind, figures) {
+            for (shape, (verb, times)) in [("acquire", acquire), ("release", release)].into_iter().enumerate()
+            {
+                curves.push(Curve {
+                    label: format!("{name} {verb}"),
+                    ink: palette::kind(*kind),
+                    shape,
+                    times,
+                });
+            }
+        }
+    }
+    let title = "Acquire, release";
+    let svg = (!curves.is_empty()).then(|| plot::distribution(title, &curves))?;
     Some(Panel { title, reading: DISTRIBUTION, svg })
 }
 
@@ -181,22 +215,16 @@ fn kind_label(kind: Kind) -> &'static str {
 }
 
 impl Metric {
-    fn panel<'a>(
-        &self,
-        title: String,
-        rows: impl Iterator<Item = (String, palette::Ink, &'a Figures)>,
-    ) -> Option<Panel> {
+    /// Nothing if nobody was measured by it.
+    fn panel<'a>(&self, rows: impl Iterator<Item = (String, palette::Ink, &'a Figures)>) -> Option<Panel> {
         let rows: Vec<_> = rows
             .filter_map(|(label, ink, figures)| {
                 let (marks, value) = (self.marks)(figures)?;
                 Some(Bar { label, value, ink, marks })
             })
             .collect();
-        (!rows.is_empty()).then(|| Panel {
-            svg: plot::rows(&title, &self.axis, &rows),
-            reading: self.reading,
-            title,
-        })
+        let &Self { title, reading, .. } = self;
+        (!rows.is_empty()).then(|| Panel { title, reading, svg: plot::rows(title, &self.axis, &rows) })
     }
 }
 
@@ -211,7 +239,7 @@ fn bar(value: f64, unit: &str) -> (Vec<Mark>, String) {
 fn metrics(workload: Workload) -> Vec<Metric> {
     match workload {
         Workload::Uncontended => vec![Metric {
-            title: "Acquire and release",
+            title: "Acquire and release together",
             reading: "The dot is the median, the line goes to p99.",
             axis: Axis { text: "time, logarithmic", times: true, reference: None },
             marks: |figures| match figures {
@@ -265,7 +293,11 @@ fn metrics(workload: Workload) -> Vec<Metric> {
             Metric {
                 title: "Fairness",
                 reading: "A dot for each waiter. All on the line is fair.",
-                axis: Axis { text: "share, as a multiple of an even one", times: false, reference: Some(1.0) },
+                axis: Axis {
+                    text: "share, as a multiple of an even one",
+                    times: false,
+                    reference: Some(1.0),
+                },
                 marks: |figures| match figures {
                     Figures::Handover { shares, .. } => {
                         let shares = even_shares(shares);
@@ -328,7 +360,7 @@ fn metrics(workload: Workload) -> Vec<Metric> {
         ],
         Workload::Crash => vec![Metric {
             title: "Take-over after the lease's end",
-            reading: "A dot for each kill; the short black line is what is promised at most.",
+            reading: "A dot for each kill; the short upright line is what is promised at most.",
             axis: Axis { text: "ms from the end of the lease", times: false, reference: Some(0.0) },
             marks: |figures| match figures {
                 Figures::Crash { takeovers, allowed_over_lease_ms } => {

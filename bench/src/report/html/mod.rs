@@ -10,12 +10,13 @@ use std::fmt::Write as _;
 use crate::record::Record;
 
 use super::finding::findings;
+use super::glance::glance;
 use super::number::time;
 use super::section::{Section, contender_label, machine, sections, server_label, settings};
 use super::text::printable;
 use super::workload;
 
-use figures::Figure;
+use figures::{Figure, Panel};
 
 pub(super) fn page(record: &Record) -> String {
     let sections = sections(record);
@@ -74,7 +75,9 @@ fn head(out: &mut String, record: &Record, sections: &[Section<'_>]) {
             let (anchor, title) = (anchor(section), workload::title(section.workload));
             let _ = writeln!(out, "<li><a href=\"#{anchor}\">{title}</a></li>");
         }
-        out.push_str("<li><a href=\"#raw\">Against raw</a></li>\n<li><a href=\"#setting\">Where, and how</a></li>\n");
+        out.push_str(
+            "<li><a href=\"#raw\">Against raw</a></li>\n<li><a href=\"#setting\">Where, and how</a></li>\n",
+        );
         out.push_str("</ul></nav>\n");
     }
     out.push_str("</header>\n");
@@ -94,7 +97,23 @@ fn summary(out: &mut String, record: &Record) {
         let class = if finding.alarm { " class=\"alarm\"" } else { "" };
         let _ = writeln!(out, "<li{class}>{}</li>", escape(&finding.text));
     }
-    out.push_str("</ul>\n</section>\n");
+    out.push_str("</ul>\n");
+    if let Some(glance) = glance(record) {
+        out.push_str("<div class=\"scroll\" tabindex=\"0\">\n<table class=\"glance\">\n<thead><tr><th scope=\"col\">polylock on</th>");
+        for head in glance.heads {
+            let _ = write!(out, "<th scope=\"col\">{}</th>", escape(head));
+        }
+        out.push_str("</tr></thead>\n<tbody>\n");
+        for (server, cells) in glance.rows {
+            let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape(&server));
+            for cell in cells {
+                let _ = write!(out, "<td>{}</td>", escape(&cell));
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody>\n</table>\n</div>\n");
+    }
+    out.push_str("</section>\n");
 }
 
 fn workload_section(out: &mut String, record: &Record, section: &Section<'_>) {
@@ -107,9 +126,13 @@ fn workload_section(out: &mut String, record: &Record, section: &Section<'_>) {
     );
     figure(out, &figures::comparison(record, section));
     let contest = figures::contest(record, section);
-    if !contest.panels.is_empty() {
+    if !contest.servers.is_empty() {
         out.push_str("<details>\n<summary>Beside raw and other libraries, a server at a time</summary>\n");
-        figure(out, &contest);
+        legend(out, &contest.legend);
+        for (server, plots) in &contest.servers {
+            let _ = writeln!(out, "<h3>{}</h3>", escape(server));
+            panels(out, plots);
+        }
         out.push_str("</details>\n");
     }
     out.push_str("<details>\n<summary>The figures as a table</summary>\n");
@@ -133,21 +156,26 @@ fn against_raw(out: &mut String, record: &Record, sections: &[Section<'_>]) {
 }
 
 fn figure(out: &mut String, figure: &Figure) {
-    if figure.panels.is_empty() {
-        return;
+    if !figure.panels.is_empty() {
+        legend(out, &figure.legend);
+        panels(out, &figure.panels);
     }
+}
+
+fn legend(out: &mut String, legend: &[(String, String)]) {
     out.push_str("<ul class=\"legend\" aria-label=\"Legend\">\n");
-    for (sample, meaning) in &figure.legend {
+    for (sample, meaning) in legend {
         let _ = writeln!(out, "<li>{sample}{}</li>", escape(meaning));
     }
-    out.push_str("</ul>\n<div class=\"panels\">\n");
-    for panel in &figure.panels {
-        let _ = write!(
+    out.push_str("</ul>\n");
+}
+
+fn panels(out: &mut String, panels: &[Panel]) {
+    out.push_str("<div class=\"panels\">\n");
+    for Panel { title, reading, svg } in panels {
+        let _ = writeln!(
             out,
-            "<figure>\n<figcaption><strong>{}</strong><span>{}</span></figcaption>\n{}</figure>\n",
-            escape(&panel.title),
-            panel.reading,
-            panel.svg
+            "<figure>\n<figcaption><strong>{title}</strong><span>{reading}</span></figcaption>\n{svg}</figure>"
         );
     }
     out.push_str("</div>\n");
@@ -156,14 +184,21 @@ fn figure(out: &mut String, figure: &Figure) {
 fn table(out: &mut String, record: &Record, section: &Section<'_>) {
     let noted = section.groups.iter().flat_map(|group| &group.rows).any(|row| row.note.is_some());
     let width = section.columns.len() + usize::from(noted);
-    out.push_str("<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">contender</th>");
+    out.push_str(
+        "<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">contender</th>",
+    );
     for column in section.columns {
         let _ = write!(out, "<th scope=\"col\">{}<br/>{}</th>", column.figure, column.unit);
     }
-    out.push_str(if noted { "<th scope=\"col\" class=\"words\">note</th></tr></thead>\n" } else { "</tr></thead>\n" });
+    out.push_str(if noted {
+        "<th scope=\"col\" class=\"words\">note</th></tr></thead>\n"
+    } else {
+        "</tr></thead>\n"
+    });
     for group in &section.groups {
         let server = escape(&server_label(&record.servers, group.server));
-        let _ = writeln!(out, "<tbody>\n<tr><th scope=\"rowgroup\" colspan=\"{}\">{server}</th></tr>", width + 1);
+        let _ =
+            writeln!(out, "<tbody>\n<tr><th scope=\"rowgroup\" colspan=\"{}\">{server}</th></tr>", width + 1);
         for row in &group.rows {
             let name = escape(&contender_label(&row.measurement.contender));
             let _ = write!(out, "<tr><th scope=\"row\">{name}</th>");
@@ -214,7 +249,8 @@ fn setting(out: &mut String, record: &Record) {
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         for (index, server) in record.servers.iter().enumerate() {
-            let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape(&server_label(&record.servers, index)));
+            let _ =
+                write!(out, "<tr><th scope=\"row\">{}</th>", escape(&server_label(&record.servers, index)));
             for text in [&server.version, &server.durability, &server.topology, &server.url] {
                 let _ = write!(out, "<td class=\"words\">{}</td>", escape(text));
             }

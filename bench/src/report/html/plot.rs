@@ -1,7 +1,7 @@
 //! Plots as SVG, drawn with plotters.
 //!
-//! A plot is drawn for half the width of a desktop and the whole of a phone, twice as large as it is shown,
-//! because plotters knows whole pixels only.
+//! A plot is drawn for a third of a desktop's width and the whole of a phone's, more than twice as large as it
+//! is shown, because plotters knows whole pixels only.
 
 use std::fmt::Write as _;
 
@@ -17,11 +17,11 @@ use super::palette::{FAINT, GRID, Ink, TEXT};
 use super::scale::Scale;
 
 const WIDTH: i32 = 880;
-const SMALL: i32 = 24;
-const LARGE: i32 = 27;
+const SMALL: i32 = 28;
+const LARGE: i32 = 31;
 /// What the middle of a tick's text needs beside the plot.
-const EDGE: i32 = 52;
-const BELOW: i32 = 88;
+const EDGE: i32 = 58;
+const BELOW: i32 = 96;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
@@ -63,7 +63,7 @@ pub(super) struct Axis {
 
 /// A row for each contender or server: its name, its figure, and below them its marks.
 pub(super) fn rows(title: &str, axis: &Axis, rows: &[Bar]) -> String {
-    const ROW: i32 = 70;
+    const ROW: i32 = 90;
     let values = rows.iter().flat_map(|row| &row.marks).flat_map(Mark::values).chain(axis.reference);
     let scale = if axis.times { Scale::times(values) } else { Scale::linear(values) };
     let bottom = 10 + ROW * rows.len() as i32;
@@ -71,32 +71,33 @@ pub(super) fn rows(title: &str, axis: &Axis, rows: &[Bar]) -> String {
     let told: Vec<_> = rows.iter().map(|row| format!("{}: {}", row.label, row.value)).collect();
     drawing(title, &told.join("; "), bottom + BELOW, |area| {
         horizontal_axis(area, &scale, axis.text, 4, bottom, x)?;
+        if let Some(value) = axis.reference {
+            line(area, &[(x(value), 4), (x(value), bottom)], FAINT, 3)?;
+        }
         for (index, row) in rows.iter().enumerate() {
             let top = 10 + ROW * index as i32;
-            let room = (f64::from(WIDTH) / (f64::from(LARGE) * 0.56)) as usize;
+            let room = (f64::from(WIDTH) / (f64::from(LARGE) * 0.53)) as usize;
             let label = shortened(&row.label, room.saturating_sub(row.value.chars().count() + 2));
             write_text(area, &label, (0, top + 2), LARGE, TEXT, HPos::Left, VPos::Top)?;
             write_text(area, &row.value, (WIDTH, top + 2), LARGE, FAINT, HPos::Right, VPos::Top)?;
             for mark in &row.marks {
-                mark.draw(area, row.ink, top + 49, x)?;
+                mark.draw(area, row.ink, top + 53, x)?;
             }
         }
-        match axis.reference {
-            Some(value) => line(area, &[(x(value), 4), (x(value), bottom)], TEXT, 2),
-            None => Ok(()),
-        }
+        Ok(())
     })
 }
 
 /// Which part of all took no longer than which time. Each step up the axis leaves a tenth of what was left.
 pub(super) fn distribution(title: &str, curves: &[Curve<'_>]) -> String {
-    const HEIGHT: i32 = 400;
-    const LEFT: i32 = 108;
+    const HEIGHT: i32 = 450;
+    const LEFT: i32 = 138;
     const MARKED: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
     let values = curves.iter().flat_map(|curve| points(curve.times)).map(|(_, time)| time);
     let scale = Scale::times(values);
     let x = |value: f64| LEFT + (scale.place(value) * f64::from(WIDTH - LEFT - EDGE)).round() as i32;
-    let y = |percentile: f64| HEIGHT - (nines(percentile) / MOST_NINES * f64::from(HEIGHT - 20)).round() as i32;
+    let y =
+        |percentile: f64| HEIGHT - (nines(percentile) / MOST_NINES * f64::from(HEIGHT - 20)).round() as i32;
     let told: Vec<_> = curves
         .iter()
         .map(|curve| {
@@ -105,7 +106,8 @@ pub(super) fn distribution(title: &str, curves: &[Curve<'_>]) -> String {
         })
         .collect();
     drawing(title, &told.join("; "), HEIGHT + BELOW, |area| {
-        for percentile in [0.0].into_iter().chain(MARKED).chain([99.99]) {
+        line(area, &[(LEFT, HEIGHT), (WIDTH - EDGE, HEIGHT)], GRID, 2)?;
+        for percentile in MARKED.into_iter().chain([99.99]) {
             line(area, &[(LEFT, y(percentile)), (WIDTH - EDGE, y(percentile))], GRID, 2)?;
             let text = format!("{percentile} %");
             write_text(area, &text, (LEFT - 12, y(percentile)), SMALL, FAINT, HPos::Right, VPos::Center)?;
@@ -175,7 +177,7 @@ fn horizontal_axis(
         line(area, &[(x(*value), top), (x(*value), bottom)], GRID, 2)?;
         write_text(area, text, (x(*value), bottom + 10), SMALL, FAINT, HPos::Center, VPos::Top)?;
     }
-    write_text(area, text, (WIDTH / 2, bottom + 50), SMALL, FAINT, HPos::Center, VPos::Top)
+    write_text(area, text, (WIDTH / 2, bottom + 54), SMALL, FAINT, HPos::Center, VPos::Top)
 }
 
 /// An axis of percentiles ends where ten thousand samples do.

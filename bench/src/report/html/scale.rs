@@ -27,25 +27,27 @@ impl Scale {
         let first = (least / step).floor();
         let last = (most.max(least + span * 0.5) / step).ceil();
         let steps = (last - first) as i32;
-        let ticks = (0..=steps).map(|index| (first + f64::from(index)) * step).map(|at| (at, round(at, step)));
+        let ticks =
+            (0..=steps).map(|index| (first + f64::from(index)) * step).map(|at| (at, round(at, step)));
         Self { from: first * step, to: last * step, logarithmic: false, ticks: ticks.collect() }
     }
 
-    /// Times in microseconds, over whole decades.
+    /// Times in microseconds, over whole decades; a single one has more ticks than its ends.
     pub(super) fn times(values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = values
             .filter(|value| value.is_finite())
             .map(|value| value.max(Self::SHORTEST))
-            .fold((f64::INFINITY, Self::SHORTEST), |(least, most), value| (least.min(value), most.max(value)));
+            .fold((f64::INFINITY, Self::SHORTEST), |(least, most), value| {
+                (least.min(value), most.max(value))
+            });
         let first = least.min(most).log10().floor() as i32;
         let last = (most.log10().ceil() as i32).max(first + 1);
-        let ticks = (first..=last).map(|decade| 10_f64.powi(decade)).map(|at| (at, whole_time(at)));
-        Self {
-            from: f64::from(first),
-            to: f64::from(last),
-            logarithmic: true,
-            ticks: ticks.collect(),
-        }
+        let steps: &[f64] = if last - first == 1 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let ticks = (first..last)
+            .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)))
+            .chain([10_f64.powi(last)])
+            .map(|at| (at, whole_time(at)));
+        Self { from: f64::from(first), to: f64::from(last), logarithmic: true, ticks: ticks.collect() }
     }
 
     /// A logarithm has no zero: what was too short to be measured stands here.
@@ -60,7 +62,11 @@ impl Scale {
 
 fn round(value: f64, step: f64) -> String {
     let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
-    if decimals > 0 { format!("{value:.decimals$}") } else { number(value.round()).replace(".00", "").replace(".0", "") }
+    if decimals > 0 {
+        format!("{value:.decimals$}")
+    } else {
+        number(value.round()).replace(".00", "").replace(".0", "")
+    }
 }
 
 /// `100 µs`, not `100.0 µs`: a tick stands at its value exactly.
@@ -88,7 +94,9 @@ mod tests {
 
     #[test]
     fn an_axis_of_nothing_has_two_ends() {
-        for scale in [Scale::linear([0.0].into_iter()), Scale::times([0.0].into_iter()), Scale::times([].into_iter())] {
+        for scale in
+            [Scale::linear([0.0].into_iter()), Scale::times([0.0].into_iter()), Scale::times([].into_iter())]
+        {
             assert!(scale.ticks.len() >= 2);
             assert!((0.0..=1.0).contains(&scale.place(0.0)));
         }
@@ -99,5 +107,6 @@ mod tests {
         let scale = Scale::times([31.0, 2_400.0].into_iter());
         assert_eq!(ticks(&scale), ["10 µs", "100 µs", "1 ms", "10 ms"]);
         assert!((scale.place(100.0) - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!(ticks(&Scale::times([31.0, 77.0].into_iter())), ["10 µs", "20 µs", "50 µs", "100 µs"]);
     }
 }
