@@ -97,7 +97,7 @@ fn setting(out: &mut String, record: &Record) {
     out.push_str("\n## Where, and how\n\n");
     item(out, &format!("Machine: {}", plain(&machine(record))));
     item(out, &format!("Settings: {}", plain(&settings(record))));
-    let commit = record.commit.as_deref().map_or("unknown".to_owned(), code);
+    let commit = record.commit.as_deref().map_or_else(|| "unknown".to_owned(), code);
     item(out, &format!("Made: {}, commit {commit}", plain(&printable(&record.made))));
     if record.servers.is_empty() {
         return;

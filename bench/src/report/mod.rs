@@ -17,16 +17,19 @@ mod workload;
 use crate::record::Record;
 
 /// Plain text for a terminal of 100 columns: a table for each workload.
+#[must_use]
 pub fn table(record: &Record) -> String {
     terminal::table(record)
 }
 
 /// A page of the documentation.
+#[must_use]
 pub fn markdown(record: &Record) -> String {
     markdown::page(record)
 }
 
 /// One file for a browser, with plots. It loads nothing.
+#[must_use]
 pub fn html(record: &Record) -> String {
     html::page(record)
 }

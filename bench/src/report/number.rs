@@ -3,11 +3,12 @@
 /// What stands where there is no figure.
 pub(super) const NOTHING: &str = "–";
 
-/// About three digits: `0.123`, `4.56`, `78.9`, `1,234`.
+/// About three digits: `0.123`, `4.56`, `78.9`, `1,234`; what no measurement yields, as a power of ten.
 pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if !size.is_finite() => return NOTHING.to_owned(),
         0.0 => 0,
+        size if size >= 1e12 => return format!("{value:.2e}"),
         size if size < 0.9995 => 3,
         size if size < 9.995 => 2,
         size if size < 99.95 => 1,
@@ -74,13 +75,26 @@ mod tests {
     #[test]
     fn a_number_has_about_three_digits() {
         let shown: Vec<_> =
-            [0.0, 0.1234, 0.9996, 9.994, 9.996, 99.94, 99.96, 1234.4, 1_234_567.0, -4321.0, f64::NAN]
+            [0.0, 0.1234, 0.9996, 9.994, 9.996, 99.94, 99.96, 1234.4, 1_234_567.0, -4321.0, 1e300, f64::NAN]
                 .into_iter()
                 .map(number)
                 .collect();
         assert_eq!(
             shown,
-            ["0", "0.123", "1.00", "9.99", "10.0", "99.9", "100", "1,234", "1,234,567", "-4,321", "–"]
+            [
+                "0",
+                "0.123",
+                "1.00",
+                "9.99",
+                "10.0",
+                "99.9",
+                "100",
+                "1,234",
+                "1,234,567",
+                "-4,321",
+                "1.00e300",
+                "–"
+            ]
         );
     }
 

@@ -60,7 +60,7 @@ fn workload_table(out: &mut String, record: &Record, section: &Section<'_>) {
     out.push('\n');
 
     let widths = widths(section);
-    let room = WIDTH - widths.iter().map(|width| GAP + width).sum::<usize>() - INDENT;
+    let room = (WIDTH - INDENT).saturating_sub(widths.iter().map(|width| GAP + width).sum());
     let rows = section.groups.iter().flat_map(|group| &group.rows);
     let names = rows.map(|row| name(row).chars().count()).max().unwrap_or(0).min(room);
 

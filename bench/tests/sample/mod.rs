@@ -239,12 +239,10 @@ fn words(record: &mut Record) {
         Workload::Throughput,
         Outcome::Failed("panicked: no node".to_owned()),
     );
-    record.measurements.retain(|it| {
-        !(it.server == 5 && it.workload == Workload::HoldingMany)
-            && !(it.server == 3
-                && it.workload == Workload::HandoverBetween
-                && it.contender.kind == Kind::Ours)
-    });
+    let other = [(5, Workload::HoldingMany), (3, Workload::HandoverBetween)];
+    record
+        .measurements
+        .retain(|it| it.contender.kind != Kind::Ours || !other.contains(&(it.server, it.workload)));
     let mut add = |server, workload, outcome| {
         let contender = contender(Kind::Ours, "polylock");
         record.measurements.push(Measurement { server, workload, contender, outcome });

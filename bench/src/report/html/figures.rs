@@ -26,6 +26,12 @@ pub(super) struct Contest {
     pub(super) legend: Vec<(String, String)>,
 }
 
+/// Against raw: the plots, and for the table workload, contender and ratio.
+pub(super) struct Ratios {
+    pub(super) figure: Figure,
+    pub(super) rows: Vec<(&'static str, String, String)>,
+}
+
 pub(super) struct Panel {
     pub(super) title: &'static str,
     /// How to read its marks.
@@ -33,12 +39,15 @@ pub(super) struct Panel {
     pub(super) svg: String,
 }
 
-/// One figure out of a measurement: its marks, and the figure in words.
+/// A figure's marks, and the figure in words.
+type Marked = (Vec<Mark>, String);
+
+/// One figure out of a measurement.
 struct Metric {
     title: &'static str,
     reading: &'static str,
     axis: Axis,
-    marks: fn(&Figures) -> Option<(Vec<Mark>, String)>,
+    marks: fn(&Figures) -> Option<Marked>,
 }
 
 /// polylock on every server.
@@ -52,7 +61,9 @@ pub(super) fn comparison(record: &Record, section: &Section<'_>) -> Figure {
         .collect();
     let rows =
         || ours.iter().map(|(server, label, figures)| (label.clone(), palette::server(*server), *figures));
-    let mut panels = distributions(&ours);
+    let lines =
+        ours.iter().map(|(server, label, it)| (label.clone(), palette::server(*server), *server, *it));
+    let mut panels = distributions(lines);
     let shaped = !panels.is_empty();
     panels.extend(metrics(section.workload).into_iter().filter_map(|metric| metric.panel(rows())));
     let legend = ours.iter().map(|(server, label, _)| {
@@ -74,52 +85,38 @@ pub(super) fn contest(record: &Record, section: &Section<'_>) -> Contest {
         kinds.extend(measured.iter().map(|(_, kind, _)| *kind));
         let rows =
             || measured.iter().map(|(name, kind, figures)| (name.clone(), palette::kind(*kind), *figures));
-        let plots = metrics(section.workload).into_iter().filter_map(|metric| metric.panel(rows()));
-        servers.push((server, latencies(&measured).into_iter().chain(plots).collect()));
+        // Libraries are left out: nobody can follow a dozen lines.
+        let lines = measured.iter().filter(|(_, kind, _)| *kind != Kind::Peer);
+        let mut panels = distributions(
+            lines.map(|(name, kind, it)| (name.clone(), palette::kind(*kind), *kind as usize, *it)),
+        );
+        panels.extend(metrics(section.workload).into_iter().filter_map(|metric| metric.panel(rows())));
+        servers.push((server, panels));
     }
-    let mut legend: Vec<_> = kinds
-        .into_iter()
-        .map(|kind| (plot::swatch(palette::kind(kind), None), kind_label(kind).to_owned()))
-        .collect();
-    if section.workload == Workload::Uncontended {
-        legend.push((plot::swatch(palette::TEXT, Some(0)), "acquire".to_owned()));
-        legend.push((plot::swatch(palette::TEXT, Some(1)), "release".to_owned()));
-    }
+    let shaped = section.workload == Workload::Uncontended;
+    let legend = kinds.into_iter().map(|kind| {
+        (plot::swatch(palette::kind(kind), shaped.then_some(kind as usize)), kind_label(kind).to_owned())
+    });
+    let legend = legend.collect();
     Contest { servers, legend }
 }
 
 /// What polylock, and what locking without fencing tokens, costs against the bare driver.
-pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Figure {
-    const PANELS: [(Workload, &str, &str); 4] = [
-        (
-            Workload::Uncontended,
-            "time of a pair, as a multiple of raw",
-            "Left of the line is quicker than raw.",
-        ),
-        (Workload::Throughput, "pairs a second, as a multiple of raw", "Right of the line is more than raw."),
-        (
-            Workload::HandoverWithin,
-            "hand-overs a second, as a multiple of raw",
-            "Right of the line is more than raw.",
-        ),
-        (
-            Workload::HandoverBetween,
-            "hand-overs a second, as a multiple of raw",
-            "Right of the line is more than raw.",
-        ),
-    ];
+pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Ratios {
+    const TIME: (&str, &str) =
+        ("time of a pair, as a multiple of raw", "Left of the line is quicker than raw.");
+    const RATE: (&str, &str) = ("rate, as a multiple of raw", "Right of the line is more than raw.");
     let mut panels = Vec::new();
+    let mut table = Vec::new();
     let mut kinds = BTreeSet::new();
-    for (workload, text, reading) in PANELS {
+    for section in sections {
         let mut rows = Vec::new();
-        let groups = sections.iter().filter(|section| section.workload == workload).flat_map(|it| &it.groups);
-        for row in groups.flat_map(|group| &group.rows) {
+        for row in section.groups.iter().flat_map(|group| &group.rows) {
             let kind = row.measurement.contender.kind;
-            let ratio = match kind {
-                Kind::Ours | Kind::Unfenced => Ratio::to_raw(record, row.measurement),
-                Kind::Raw | Kind::Peer => None,
-            };
-            let Some(ratio) = ratio else { continue };
+            if !matches!(kind, Kind::Ours | Kind::Unfenced) {
+                continue;
+            }
+            let Some(ratio) = Ratio::to_raw(record, row.measurement) else { continue };
             kinds.insert(kind);
             let server = server_label(&record.servers, row.measurement.server);
             rows.push(Bar {
@@ -132,14 +129,16 @@ pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Figure {
         if rows.is_empty() {
             continue;
         }
-        let title = workload::title(workload);
+        let title = workload::title(section.workload);
+        let (text, reading) = if section.workload == Workload::Uncontended { TIME } else { RATE };
         let svg = plot::rows(title, &Axis { text, times: false, reference: Some(1.0) }, &rows);
         panels.push(Panel { title, reading, svg });
+        table.extend(rows.into_iter().map(|row| (title, row.label, row.value)));
     }
     let legend = kinds
         .into_iter()
         .map(|kind| (plot::swatch(palette::kind(kind), Some(0)), kind_label(kind).to_owned()));
-    Figure { legend: legend.collect(), panels }
+    Ratios { figure: Figure { legend: legend.collect(), panels }, rows: table }
 }
 
 const DISTRIBUTION: &str =
@@ -159,18 +158,13 @@ fn measured<'a>(group: &Group<'a>) -> Vec<Measured<'a>> {
     rows.collect()
 }
 
-/// Acquire and release apart, a line for each server.
-fn distributions(ours: &[(usize, String, &Figures)]) -> Vec<Panel> {
+/// Acquire and release apart, a line for each.
+fn distributions<'a>(lines: impl Iterator<Item = (String, palette::Ink, usize, &'a Figures)>) -> Vec<Panel> {
     let mut curves = [Vec::new(), Vec::new()];
-    for (server, label, figures) in ours {
+    for (label, ink, shape, figures) in lines {
         if let Figures::Uncontended { acquire, release, .. } = figures {
             for (curves, times) in curves.iter_mut().zip([acquire, release]) {
-                curves.push(Curve {
-                    label: label.clone(),
-                    ink: palette::server(*server),
-                    shape: *server,
-                    times,
-                });
+                curves.push(Curve { label: label.clone(), ink, shape, times });
             }
         }
     }
@@ -182,27 +176,6 @@ fn distributions(ours: &[(usize, String, &Figures)]) -> Vec<Panel> {
             svg: plot::distribution(title, &curves),
         })
         .collect()
-}
-
-/// polylock beside raw: more lines than that nobody can follow.
-fn latencies(measured: &[Measured<'_>]) -> Option<Panel> {
-    let mut curves = Vec::new();
-    for (name, kind, figures) in measured {
-        if let (Kind::Ours | Kind::Raw, Figures::Uncontended { acquire, release, .. }) = (kind, figures) {
-            for (shape, (verb, times)) in [("acquire", acquire), ("release", release)].into_iter().enumerate()
-            {
-                curves.push(Curve {
-                    label: format!("{name} {verb}"),
-                    ink: palette::kind(*kind),
-                    shape,
-                    times,
-                });
-            }
-        }
-    }
-    let title = "Acquire, release";
-    let svg = (!curves.is_empty()).then(|| plot::distribution(title, &curves))?;
-    Some(Panel { title, reading: DISTRIBUTION, svg })
 }
 
 fn kind_label(kind: Kind) -> &'static str {
@@ -232,7 +205,7 @@ const fn amount(text: &'static str) -> Axis {
     Axis { text, times: false, reference: None }
 }
 
-fn bar(value: f64, unit: &str) -> (Vec<Mark>, String) {
+fn bar(value: f64, unit: &str) -> Marked {
     (vec![Mark::Bar(value)], format!("{}{unit}", number(value)))
 }
 
@@ -354,6 +327,15 @@ fn metrics(workload: Workload) -> Vec<Metric> {
                 axis: amount("% of a core"),
                 marks: |figures| match figures {
                     Figures::Holding { server_cpu_percent, .. } => Some(bar((*server_cpu_percent)?, " %")),
+                    _ => None,
+                },
+            },
+            Metric {
+                title: "Client CPU",
+                reading: "Less is better.",
+                axis: amount("% of a core"),
+                marks: |figures| match figures {
+                    Figures::Holding { client_cpu_percent, .. } => Some(bar(*client_cpu_percent, " %")),
                     _ => None,
                 },
             },

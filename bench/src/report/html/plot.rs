@@ -145,7 +145,8 @@ pub(super) fn swatch(ink: Ink, shape: Option<usize>) -> String {
 impl Mark {
     fn values(&self) -> [f64; 2] {
         match *self {
-            Self::Bar(value) | Self::Dot(value) | Self::Limit(value) => [value, value],
+            Self::Bar(value) => [0.0, value],
+            Self::Dot(value) | Self::Limit(value) => [value, value],
             Self::Span(from, to) => [from, to],
         }
     }

@@ -11,12 +11,19 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From zero, or from below it, to the largest value; about five steps of 1, 2 or 5.
+    /// From the smallest value to the largest, to whole steps; about five steps of 1, 2 or 5.
     pub(super) fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = values
             .filter(|value| value.is_finite())
-            .fold((0.0, 0.0), |(least, most): (f64, f64), value| (least.min(value), most.max(value)));
-        let span = if most > least { most - least } else { 1.0 };
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+                (least.min(value), most.max(value))
+            });
+        let (least, most) = match (least, most) {
+            _ if least < most => (least, most),
+            _ if least.is_finite() && least != 0.0 => (least - least.abs() / 2.0, least + least.abs() / 2.0),
+            _ => (0.0, 1.0),
+        };
+        let span = most - least;
         let rough = span / 4.0;
         let decade = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
@@ -25,7 +32,7 @@ impl Scale {
             .find(|step| *step >= rough)
             .unwrap_or(decade);
         let first = (least / step).floor();
-        let last = (most.max(least + span * 0.5) / step).ceil();
+        let last = (most / step).ceil();
         let steps = (last - first) as i32;
         let ticks =
             (0..=steps).map(|index| (first + f64::from(index)) * step).map(|at| (at, round(at, step)));
@@ -84,12 +91,14 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_hold_every_value() {
-        let scale = Scale::linear([0.3, 77_500.0].into_iter());
+        let scale = Scale::linear([0.0, 77_500.0].into_iter());
         assert_eq!(ticks(&scale), ["0", "20,000", "40,000", "60,000", "80,000"]);
         assert!((scale.place(80_000.0) - 1.0).abs() < 1e-9);
         let below = Scale::linear([-3805.0, 1710.0].into_iter());
         assert_eq!(ticks(&below), ["-4,000", "-2,000", "0", "2,000"]);
-        assert_eq!(ticks(&Scale::linear([0.06].into_iter())), ["0.00", "0.02", "0.04", "0.06"]);
+        assert_eq!(ticks(&Scale::linear([0.84, 1.0, 1.12].into_iter())), ["0.8", "0.9", "1.0", "1.1", "1.2"]);
+        assert_eq!(ticks(&Scale::linear([1.0, 1.0].into_iter())), ["0.5", "1.0", "1.5"]);
+        assert_eq!(ticks(&Scale::linear([0.0, 0.06].into_iter())), ["0.00", "0.02", "0.04", "0.06"]);
     }
 
     #[test]
