@@ -52,38 +52,59 @@ fn standings(record: &Record, workload: Workload) -> Vec<Standing<'_>> {
     standings.collect()
 }
 
-/// `quickest on redis (45 µs), slowest on etcd (1.2 ms)`: the leader, and everyone whose rounds overlap with
-/// its, for between those the figures do not decide. A server alone leads nothing.
+/// `quickest on redis (45 µs), slowest on etcd (1.2 ms)`. With the first and with the last stands everyone whose
+/// rounds overlap with theirs, for between those the figures do not decide. A server alone leads nothing.
 fn ranking(
     standings: &[Standing<'_>],
     [best, worst]: [&str; 2],
     lower_is_better: bool,
     shown: impl Fn(&Figures) -> Option<String>,
 ) -> Option<String> {
-    let mut ranked: Vec<_> = standings
-        .iter()
-        .filter_map(|standing| {
-            let (rounds, whole) = ratio::contest(standing.figures)?;
-            let (least, most) = extent(rounds).unwrap_or((whole, whole));
-            let named = format!("{} ({})", standing.server, shown(standing.figures)?);
-            Some((whole, least.min(whole), most.max(whole), named))
-        })
-        .collect();
-    ranked.sort_by(
-        |(one, ..), (other, ..)| if lower_is_better { one.total_cmp(other) } else { other.total_cmp(one) },
-    );
-    let (_, least, most, _) = ranked.first()?;
-    let leads = ranked.iter().filter(|(_, low, high, _)| low <= most && high >= least).count();
-    let names: Vec<_> = ranked.iter().map(|(.., named)| named.as_str()).collect();
-    let (leaders, rest) = names.split_at(leads);
-    Some(match (leaders, rest) {
-        ([one], []) => format!("on {one}"),
-        (_, []) => format!("no different on {}: their rounds overlap", listed(leaders)),
-        ([leader], [.., last]) => format!("{best} on {leader}, {worst} on {last}"),
-        (_, [.., last]) => {
-            format!("{best} on {}, whose rounds overlap, {worst} on {last}", listed(leaders))
-        }
-    })
+    let mut ranked: Vec<_> = standings.iter().filter_map(|it| Ranked::of(it, &shown)).collect();
+    ranked.sort_by(|one, other| one.whole.total_cmp(&other.whole));
+    if !lower_is_better {
+        ranked.reverse();
+    }
+    let (first, last) = (ranked.first()?, ranked.last()?);
+    if ranked.len() == 1 {
+        return Some(format!("{} on {}", first.shown, first.server));
+    }
+    let (leaders, others): (Vec<_>, Vec<_>) = ranked.iter().partition(|it| it.overlaps(first));
+    if others.is_empty() {
+        return Some(format!("no different on {}: their rounds overlap", named(&leaders)));
+    }
+    let laggards: Vec<_> = others.into_iter().filter(|it| it.overlaps(last)).collect();
+    let level = if leaders.len() > 1 { ", whose rounds overlap" } else { "" };
+    let leaders = format!("{best} on {}{level}", named(&leaders));
+    Some(if laggards.is_empty() { leaders } else { format!("{leaders}, {worst} on {}", named(&laggards)) })
+}
+
+/// A server's place, and how far its rounds reach.
+struct Ranked<'a> {
+    server: &'a str,
+    shown: String,
+    whole: f64,
+    least: f64,
+    most: f64,
+}
+
+impl<'a> Ranked<'a> {
+    fn of(standing: &'a Standing<'_>, shown: impl Fn(&Figures) -> Option<String>) -> Option<Self> {
+        let (rounds, whole) = ratio::contest(standing.figures)?;
+        let (least, most) = extent(rounds).unwrap_or((whole, whole));
+        let shown = shown(standing.figures)?;
+        Some(Self { server: &standing.server, shown, whole, least: least.min(whole), most: most.max(whole) })
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.least <= other.most && self.most >= other.least
+    }
+}
+
+/// `redis (45 µs) and file (47 µs)`.
+fn named(ranked: &[&Ranked<'_>]) -> String {
+    let names: Vec<_> = ranked.iter().map(|it| format!("{} ({})", it.server, it.shown)).collect();
+    listed(&names)
 }
 
 fn uncontended(record: &Record) -> Option<String> {
@@ -107,14 +128,10 @@ fn throughput(record: &Record) -> Option<String> {
 fn overhead(record: &Record) -> Option<String> {
     let standings = standings(record, Workload::Uncontended);
     let ratios: Vec<_> = standings.iter().filter_map(|it| Some((it.to_raw?, &it.server))).collect();
-    let (least, _) = ratios.iter().min_by(|(one, _), (other, _)| one.middle.total_cmp(&other.middle))?;
-    let (most, server) = ratios.iter().max_by(|(one, _), (other, _)| one.middle.total_cmp(&other.middle))?;
-    Some(match ratios.len() {
-        1 => format!("polylock takes {most} the time of the bare driver on {server}."),
-        _ => format!(
-            "polylock takes {:.2} to {:.2} times as long as the bare driver, the most on {server}.",
-            least.middle, most.middle
-        ),
+    let (least, most) = extent(&ratios.iter().map(|(ratio, _)| ratio.middle).collect::<Vec<_>>())?;
+    Some(match ratios.as_slice() {
+        [(ratio, server)] => format!("polylock takes {ratio} the time of the bare driver on {server}."),
+        _ => format!("polylock takes {least:.2} to {most:.2} times as long as the bare driver, by server."),
     })
 }
 
@@ -180,8 +197,9 @@ fn sentence<'a>(subject: &str, list: impl Iterator<Item = (String, &'a Standing<
 }
 
 /// `a, b and c`.
-fn listed(names: &[&str]) -> String {
-    match names {
+fn listed(names: &[impl AsRef<str>]) -> String {
+    let names: Vec<_> = names.iter().map(AsRef::as_ref).collect();
+    match names.as_slice() {
         [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
         _ => names.concat(),
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::record::{Kind, Record};
 
+use super::finding::findings;
 use super::section::{Column, Row, Section, contender_label, machine, sections, server_label, settings};
 use super::text::{printable, shortened, wrapped};
 use super::workload;
@@ -26,6 +27,7 @@ pub(super) fn table(record: &Record) -> String {
         workload_table(&mut out, record, section);
     }
     foot(&mut out, record);
+    summary(&mut out, record);
     out
 }
 
@@ -130,5 +132,20 @@ fn foot(out: &mut String, record: &Record) {
     peers.dedup();
     if !peers.is_empty() {
         entry(out, "peers", &peers.join(", "));
+    }
+}
+
+/// Last, where a terminal stands when all is printed.
+fn summary(out: &mut String, record: &Record) {
+    let findings = findings(record);
+    if findings.is_empty() {
+        return;
+    }
+    out.push_str("\nIn short\n");
+    for finding in findings {
+        let mark = if finding.alarm { "WRONG: " } else { "" };
+        for (index, line) in wrapped(&format!("{mark}{}", finding.text), WIDTH - 2).iter().enumerate() {
+            let _ = writeln!(out, "{} {line}", if index == 0 { '-' } else { ' ' });
+        }
     }
 }

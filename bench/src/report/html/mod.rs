@@ -1,6 +1,7 @@
 //! One file for a browser: plots, and the table behind each. It loads nothing and runs nothing.
 
 mod figures;
+mod metric;
 mod palette;
 mod plot;
 mod scale;
