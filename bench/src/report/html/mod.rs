@@ -17,7 +17,7 @@ use super::section::{Section, contender_label, machine, sections, server_label, 
 use super::text::printable;
 use super::workload;
 
-use figures::{Figure, Panel};
+use figures::{Figure, Panel, Ratios};
 
 pub(super) fn page(record: &Record) -> String {
     let sections = sections(record);
@@ -30,7 +30,8 @@ pub(super) fn page(record: &Record) -> String {
         include_str!("page.css"),
         palette::dark_rules()
     );
-    head(&mut out, record, &sections);
+    let ratios = figures::ratios(record, &sections);
+    head(&mut out, record, &sections, &ratios);
     out.push_str("<main>\n");
     if sections.is_empty() {
         out.push_str("<p>Nothing was measured.</p>\n");
@@ -39,7 +40,7 @@ pub(super) fn page(record: &Record) -> String {
         for section in &sections {
             workload_section(&mut out, record, section);
         }
-        against_raw(&mut out, record, &sections);
+        against_raw(&mut out, &ratios);
         words(&mut out);
     }
     setting(&mut out, record);
@@ -63,7 +64,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-fn head(out: &mut String, record: &Record, sections: &[Section<'_>]) {
+fn head(out: &mut String, record: &Record, sections: &[Section<'_>], ratios: &Ratios) {
     let _ = write!(
         out,
         "<header>\n<h1>polylock benchmark</h1>\n<p class=\"faint\">{}. {}.</p>\n",
@@ -76,10 +77,10 @@ fn head(out: &mut String, record: &Record, sections: &[Section<'_>]) {
             let (anchor, title) = (anchor(section), workload::title(section.workload));
             let _ = writeln!(out, "<li><a href=\"#{anchor}\">{title}</a></li>");
         }
-        out.push_str(
-            "<li><a href=\"#raw\">Against raw</a></li>\n<li><a href=\"#setting\">Where, and how</a></li>\n",
-        );
-        out.push_str("</ul></nav>\n");
+        if !ratios.rows.is_empty() {
+            out.push_str("<li><a href=\"#raw\">Against raw</a></li>\n");
+        }
+        out.push_str("<li><a href=\"#setting\">Where, and how</a></li>\n</ul></nav>\n");
     }
     out.push_str("</header>\n");
 }
@@ -141,8 +142,7 @@ fn workload_section(out: &mut String, record: &Record, section: &Section<'_>) {
     out.push_str("</details>\n</section>\n");
 }
 
-fn against_raw(out: &mut String, record: &Record, sections: &[Section<'_>]) {
-    let ratios = figures::ratios(record, sections);
+fn against_raw(out: &mut String, ratios: &Ratios) {
     if ratios.rows.is_empty() {
         return;
     }
