@@ -92,7 +92,6 @@ pub(super) fn rows(title: &str, axis: &Axis, rows: &[Bar]) -> String {
 pub(super) fn distribution(title: &str, curves: &[Curve<'_>]) -> String {
     const HEIGHT: i32 = 450;
     const LEFT: i32 = 138;
-    const MARKED: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
     let values = curves.iter().flat_map(|curve| points(curve.times)).map(|(_, time)| time);
     let scale = Scale::times(values);
     let x = |value: f64| LEFT + (scale.place(value) * f64::from(WIDTH - LEFT - EDGE)).round() as i32;
@@ -116,9 +115,8 @@ pub(super) fn distribution(title: &str, curves: &[Curve<'_>]) -> String {
         for curve in curves {
             let path: Vec<_> = points(curve.times).into_iter().map(|(at, time)| (x(time), y(at))).collect();
             line(area, &path, curve.ink, 4)?;
-            let Times { p50, p90, p99, p999, .. } = curve.times;
-            for (at, time) in MARKED.into_iter().zip([p50, p90, p99, p999]) {
-                symbol(area, (x(*time), y(at)), curve.shape, curve.ink)?;
+            for (at, time) in marked(curve.times) {
+                symbol(area, (x(time), y(at)), curve.shape, curve.ink)?;
             }
         }
         Ok(())
@@ -181,6 +179,9 @@ fn horizontal_axis(
     write_text(area, text, (WIDTH / 2, bottom + 54), SMALL, FAINT, HPos::Center, VPos::Top)
 }
 
+/// Where a curve has a mark, and the axis a line.
+const MARKED: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
+
 /// An axis of percentiles ends where ten thousand samples do.
 const MOST_NINES: f64 = 4.0;
 
@@ -189,13 +190,21 @@ fn nines(percentile: f64) -> f64 {
     (100.0 / (100.0 - percentile.clamp(0.0, 99.999_999))).log10().min(MOST_NINES)
 }
 
-/// Those that were recorded up to the axis' end, or the few that always are.
+/// The recorded points, or the few that always are, as far as the axis goes.
 fn points(times: &Times) -> Vec<(f64, f64)> {
-    let points: Vec<_> = times.points.iter().copied().filter(|(at, _)| nines(*at) < MOST_NINES).collect();
-    if points.len() > 1 {
-        return points;
-    }
-    vec![(50.0, times.p50), (90.0, times.p90), (99.0, times.p99), (99.9, times.p999)]
+    let points: Vec<_> = times.points.iter().copied().filter(|(at, _)| reached(times, *at)).collect();
+    if points.len() > 1 { points } else { marked(times) }
+}
+
+fn marked(times: &Times) -> Vec<(f64, f64)> {
+    let Times { p50, p90, p99, p999, .. } = *times;
+    MARKED.into_iter().zip([p50, p90, p99, p999]).filter(|(at, _)| reached(times, *at)).collect()
+}
+
+/// Whether a sample is left above this percentile: 99.9 % of a hundred samples is no more than the largest.
+fn reached(times: &Times, percentile: f64) -> bool {
+    let above = (1.0 - percentile / 100.0) * times.count as f64;
+    nines(percentile) < MOST_NINES && (above >= 0.999 || percentile <= 50.0)
 }
 
 fn line(area: &Area<'_>, path: &[(i32, i32)], ink: Ink, width: u32) -> Drawn {
@@ -257,4 +266,21 @@ fn canvas(svg: &mut String, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Dr
     let area = SVGBackend::with_string(svg, size).into_drawing_area();
     draw(&area)?;
     area.present()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_ends_where_its_samples_do() {
+        let points = vec![(0.0, 1.0), (50.0, 2.0), (99.0, 3.0), (99.9, 4.0), (99.99, 4.0), (100.0, 4.0)];
+        let mut times = Times { count: 500, p50: 2.0, p90: 2.5, p99: 3.0, p999: 4.0, max: 4.0, points };
+        assert_eq!(super::points(&times), [(0.0, 1.0), (50.0, 2.0), (99.0, 3.0)]);
+        assert_eq!(marked(&times), [(50.0, 2.0), (90.0, 2.5), (99.0, 3.0)]);
+        times.count = 1000;
+        assert_eq!(marked(&times).len(), 4);
+        times.count = 1;
+        assert_eq!(super::points(&times), [(0.0, 1.0), (50.0, 2.0)]);
+    }
 }
