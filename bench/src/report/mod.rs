@@ -1,37 +1,35 @@
-//! The reports of a record. A placeholder: it lists what there is.
+//! A [`Record`] as a person reads it: in a terminal, in the documentation, in a browser.
+//!
+//! The three say the same. What a row says is decided once, in `section`; what the figures add up to, in
+//! `finding` and `glance`; a report only lays it out. Nothing here measures, asks a server, or reads a file.
 
-use std::fmt::Write;
+mod finding;
+mod glance;
+mod html;
+mod markdown;
+mod number;
+mod ratio;
+mod section;
+mod terminal;
+mod text;
+mod workload;
 
 use crate::record::Record;
 
-/// For a terminal.
+/// Plain text for a terminal of 100 columns: a table for each workload.
 #[must_use]
 pub fn table(record: &Record) -> String {
-    let mut text = String::new();
-    for measurement in &record.measurements {
-        let server = &record.servers[measurement.server];
-        let mut outcome = serde_json::to_string(&measurement.outcome).unwrap_or_default();
-        while let Some(begin) = outcome.find(",\"points\":[") {
-            let end = outcome[begin..].find("]]").map_or(outcome.len(), |end| begin + end + 2);
-            outcome.replace_range(begin..end, "");
-        }
-        let _ = writeln!(
-            text,
-            "{} {} | {:?} | {} | {outcome}",
-            server.backend, server.version, measurement.workload, measurement.contender.name
-        );
-    }
-    text
+    terminal::table(record)
 }
 
-/// For a browser.
-#[must_use]
-pub fn html(record: &Record) -> String {
-    format!("<pre>{}</pre>", table(record))
-}
-
-/// For the documentation.
+/// A page of the documentation.
 #[must_use]
 pub fn markdown(record: &Record) -> String {
-    format!("```text\n{}```\n", table(record))
+    markdown::page(record)
+}
+
+/// One file for a browser, with plots. It loads nothing.
+#[must_use]
+pub fn html(record: &Record) -> String {
+    html::page(record)
 }
