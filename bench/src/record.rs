@@ -115,8 +115,17 @@ pub enum Outcome {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "figures")]
 pub enum Figures {
-    Uncontended { acquire: Times, release: Times, pair: Times, rounds: Vec<f64> },
-    Throughput { pairs_per_second: f64, cpu_us_per_pair: f64, rounds: Vec<f64> },
+    Uncontended {
+        acquire: Times,
+        release: Times,
+        pair: Times,
+        rounds: Vec<f64>,
+    },
+    Throughput {
+        pairs_per_second: f64,
+        cpu_us_per_pair: f64,
+        rounds: Vec<f64>,
+    },
     Handover {
         /// To another waiter.
         handovers_per_second: f64,

@@ -22,6 +22,12 @@ fn main() -> ExitCode {
         Trial::test("redis_is_measured_and_left_empty", redis),
         #[cfg(feature = "redis")]
         Trial::test("one_that_fails_does_not_stop_the_others", failing),
+        #[cfg(feature = "etcd")]
+        Trial::test("etcd_is_measured_and_left_empty", etcd),
+        #[cfg(feature = "zookeeper")]
+        Trial::test("zookeeper_is_measured_and_left_as_it_was", zookeeper),
+        #[cfg(feature = "mysql")]
+        Trial::test("mariadb_is_measured_and_left_without_tables", mariadb),
         #[cfg(all(feature = "memory", feature = "redis"))]
         Trial::test("stopped_early_it_tells_what_it_has_and_tidies_up", stopped),
     ];
@@ -109,6 +115,56 @@ fn redis() -> Result<(), Failed> {
         assert!(rate > 300.0, "{rate}");
     }
     assert_eq!(server.command(&["DBSIZE"])?, "0", "keys are left: {}", server.command(&["KEYS", "*"])?);
+    Ok(())
+}
+
+/// What differs from server to server: everyone who locks there, the counters, and the tidying up.
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
+fn short(server: &impl lock_conformance::Server) -> Record {
+    let mut plan = quick(&server.url(None));
+    plan.rounds = 1;
+    plan.workloads =
+        [Workload::Uncontended, Workload::Throughput, Workload::HandoverBetween, Workload::Waiting].into();
+    let record = run(&plan);
+    judge(&record);
+    let by_kind = |kind| record.measurements.iter().filter(move |m| m.contender.kind == kind);
+    assert!(by_kind(Kind::Ours).all(is_measured));
+    assert_eq!(by_kind(Kind::Raw).filter(|m| is_measured(m)).count(), 2);
+    assert!(record.servers[0].version.starts_with(char::is_numeric), "{:?}", record.servers);
+    record
+}
+
+#[cfg(feature = "etcd")]
+fn etcd() -> Result<(), Failed> {
+    use lock_conformance::Server;
+
+    let server = lock_conformance::servers::Etcd::start()?;
+    short(&server);
+    let endpoint = server.wire().unwrap().to_string();
+    let mut control = std::process::Command::new("etcdctl");
+    control.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "get", "", "--prefix", "--keys-only"]);
+    let keys = control.output()?;
+    assert!(keys.status.success() && keys.stdout.is_empty(), "{keys:?}");
+    Ok(())
+}
+
+#[cfg(feature = "zookeeper")]
+fn zookeeper() -> Result<(), Failed> {
+    let server = lock_conformance::servers::ZooKeeper::start()?;
+    short(&server);
+    let told = server.four_letters("srvr")?;
+    let nodes = told.lines().find_map(|line| line.strip_prefix("Node count: ")).unwrap();
+    // The server's own five, and the two of the URL's path, which are there to stay.
+    assert_eq!(nodes, "7", "{told}");
+    Ok(())
+}
+
+#[cfg(feature = "mysql")]
+fn mariadb() -> Result<(), Failed> {
+    let server = lock_conformance::servers::Mysql::mariadb(&[])?;
+    let record = short(&server);
+    assert_eq!(record.servers[0].backend, "mariadb");
+    assert_eq!(server.sql("SHOW TABLES IN locks")?, "");
     Ok(())
 }
 
