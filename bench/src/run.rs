@@ -9,11 +9,11 @@ use std::{
 use tokio::time::timeout;
 
 use crate::{
-    contender,
+    contender::{self, Contender},
     failure::{Failure, Result},
     measure,
     place::Place,
-    record::{self, Kind, Measurement, Outcome, Record, Settings, Workload},
+    record::{self, Measurement, Outcome, Record, Settings, Workload},
     server::{self, Server},
     workload::{self, Arena, Entrant, Findings},
 };
@@ -202,10 +202,11 @@ async fn measure_at(plan: &Plan, place: &Place, progress: &dyn Progress, record:
             (Some(server), record::Server { durability, ..described })
         }
         Err(failure) => {
-            let (described, findings) = unreachable(plan, place, &failure);
+            let (described, ours) = unreachable(place);
             let index = add_server(record, described);
-            for (workload, finding) in findings {
-                add(record, place, index, workload, vec![finding]);
+            for workload in &plan.workloads {
+                let failed = (ours.clone(), Outcome::Failed(failure.text().into()));
+                add(record, place, index, *workload, vec![failed]);
             }
             return;
         }
@@ -258,12 +259,8 @@ async fn one(
     }
 }
 
-/// What is recorded of a server that cannot be reached: its failure, for each workload.
-fn unreachable(
-    plan: &Plan,
-    place: &Place,
-    failure: &Failure,
-) -> (record::Server, Vec<(Workload, (record::Contender, Outcome))>) {
+/// What is recorded of a server that cannot be reached, and who failed there.
+fn unreachable(place: &Place) -> (record::Server, record::Contender) {
     let unknown = || "unknown".to_owned();
     let server = record::Server {
         backend: place.backend().into(),
@@ -272,14 +269,7 @@ fn unreachable(
         durability: unknown(),
         topology: unknown(),
     };
-    let ours = record::Contender {
-        name: "polylock".into(),
-        kind: Kind::Ours,
-        language: "Rust".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-    };
-    let failed = |workload: &Workload| (*workload, (ours.clone(), Outcome::Failed(failure.text().into())));
-    (server, plan.workloads.iter().map(failed).collect())
+    (server, contender::Ours.who())
 }
 
 fn add_server(record: &Mutex<Record>, server: record::Server) -> usize {

@@ -71,7 +71,7 @@ pub(crate) async fn between(arena: &Arena<'_>) -> Findings {
     for entrant in &arena.entrants {
         match entrant.client_for(Workload::HandoverBetween) {
             Ok(_) => runners.push((&entrant.who, Ok(Vec::new()))),
-            Err(outcome) => findings.push((entrant.who.clone(), outcome)),
+            Err(without) => findings.push((entrant.who.clone(), without.into())),
         }
     }
     let total = (runners.len() * arena.plan.rounds) as u64;

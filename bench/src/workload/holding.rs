@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use polylock::{Guard, Options};
+use polylock::{Guard, Locks, Options};
 
 use super::{Arena, Findings, HELD, HELD_MANY, numbered};
 use crate::{
@@ -70,15 +70,11 @@ pub(crate) async fn hold_many(
     let renewals = Arc::new(Renewals::with_room(locks)?);
     let options = Options::default().with_ttl(ttl);
     let all = Watched::connect(place, options, renewals.clone()).await?;
-    // The connections are made before the memory is looked at.
-    all.lock(place.name("uncontended"))?.acquire().await?.release().await?;
     let names = numbered(place, "holding", locks);
+    // All connections are made before the memory is looked at.
+    release(acquire(&all, &names[..AT_ONCE]).await?).await?;
     let before = resident()?;
-    let guards = stream::iter(&names).map(|name| {
-        let lock = all.lock(name);
-        async move { lock?.acquire().await }
-    });
-    let guards: Vec<Guard> = guards.buffer_unordered(AT_ONCE).try_collect().await?;
+    let guards = acquire(&all, &names).await?;
     let bytes_per_lock = resident()?.saturating_sub(before) as f64 / locks as f64;
     parent.say(&Word::Ready).await?;
 
@@ -88,10 +84,21 @@ pub(crate) async fn hold_many(
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     parent.say(&Word::Held { bytes_per_lock, cpu, worst_lateness: renewals.worst_lateness(), lost }).await?;
     parent.told().await?;
-    let releases = stream::iter(guards).map(|guard| async { guard.release().await });
-    let released: Result<Vec<_>> =
-        releases.buffer_unordered(AT_ONCE).map(|released| Ok(released?)).try_collect().await;
+    let released = release(guards).await;
     all.close(Duration::from_secs(5)).await;
     released?;
     parent.say(&Word::Said("released".into())).await
+}
+
+async fn acquire(all: &Locks, names: &[String]) -> Result<Vec<Guard>> {
+    let guards = stream::iter(names).map(|name| {
+        let lock = all.lock(name);
+        async move { Result::Ok(lock?.acquire().await?) }
+    });
+    guards.buffer_unordered(AT_ONCE).try_collect().await
+}
+
+async fn release(guards: Vec<Guard>) -> Result {
+    let releases = stream::iter(guards).map(|guard| async { guard.release().await });
+    releases.buffer_unordered(AT_ONCE).map(|released| Ok(released.map(drop)?)).try_collect().await
 }

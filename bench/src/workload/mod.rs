@@ -61,11 +61,34 @@ impl Entrant {
     }
 
     /// Its connection, or what is recorded instead of figures.
-    fn client_for(&self, workload: Workload) -> std::result::Result<Arc<dyn Client>, Outcome> {
+    fn client_for(&self, workload: Workload) -> std::result::Result<Arc<dyn Client>, Without> {
         if let Some(why) = self.contender.lacks(workload) {
-            return Err(Outcome::Absent(why.into()));
+            return Err(Without::Place(why.into()));
         }
-        self.client.clone().map_err(|failure| Outcome::Failed(failure.text().into()))
+        Ok(self.client.clone()?)
+    }
+}
+
+/// Why there are no figures.
+enum Without {
+    /// It takes no part.
+    Place(String),
+    /// It failed.
+    Success(Failure),
+}
+
+impl From<Failure> for Without {
+    fn from(failure: Failure) -> Self {
+        Self::Success(failure)
+    }
+}
+
+impl From<Without> for Outcome {
+    fn from(without: Without) -> Self {
+        match without {
+            Without::Place(why) => Self::Absent(why),
+            Without::Success(failure) => Self::Failed(failure.text().into()),
+        }
     }
 }
 
@@ -99,14 +122,14 @@ where
             let Ok((client, turns)) = &mut states[i] else { continue };
             match timeout(limit, turn(client.clone())).await {
                 Ok(Ok(done)) => turns.push(done),
-                Ok(Err(failure)) => states[i] = Err(Outcome::Failed(failure.text().into())),
-                Err(_) => states[i] = Err(Outcome::Failed(format!("no end within {limit:?}"))),
+                Ok(Err(failure)) => states[i] = Err(failure.into()),
+                Err(_) => states[i] = Err(Failure::new(format!("no end within {limit:?}")).into()),
             }
         }
     }
     let outcome = |state| match state {
         Ok((_, turns)) => Outcome::Measured(figures(turns)),
-        Err(outcome) => outcome,
+        Err(without) => Outcome::from(without),
     };
     arena.entrants.iter().map(|entrant| entrant.who.clone()).zip(states.into_iter().map(outcome)).collect()
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{Arena, Findings, PAIR};
+use super::{Arena, Findings, PAIR, Without};
 use crate::{
     contender::{Client, Lock},
     failure::{Failure, Result},
@@ -29,7 +29,7 @@ pub(crate) async fn uncontended(arena: &Arena<'_>) -> (Findings, bool) {
     let name = arena.place.name("uncontended");
     let start = |client: Arc<dyn Client>| match client.lock(&name) {
         Ok(lock) => Ok(Runner::new(lock, client)),
-        Err(failure) => Err(Outcome::Failed(failure.text().into())),
+        Err(failure) => Err(Without::from(failure)),
     };
     let mut runners: Vec<_> = arena
         .entrants
@@ -46,14 +46,14 @@ pub(crate) async fn uncontended(arena: &Arena<'_>) -> (Findings, bool) {
     }
     let outcomes = runners.into_iter().map(|runner| match runner {
         Ok(runner) => Outcome::Measured(runner.figures()),
-        Err(outcome) => outcome,
+        Err(without) => without.into(),
     });
     (arena.entrants.iter().map(|entrant| entrant.who.clone()).zip(outcomes).collect(), pinned.is_some())
 }
 
 /// One pair each, over and over; who comes first changes.
 async fn alternate(
-    runners: &mut [std::result::Result<Runner, Outcome>],
+    runners: &mut [std::result::Result<Runner, Without>],
     span: Duration,
     add: impl Fn(&mut Runner, u64, u64) + Send + Sync,
 ) {
@@ -66,7 +66,7 @@ async fn alternate(
             let Ok(runner) = slot else { continue };
             match paired(runner).await {
                 Ok((acquire, release)) => add(runner, acquire, release),
-                Err(failure) => *slot = Err(Outcome::Failed(failure.text().into())),
+                Err(failure) => *slot = Err(failure.into()),
             }
         }
         if runners.iter().all(std::result::Result::is_err) {

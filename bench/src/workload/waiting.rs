@@ -25,7 +25,7 @@ pub(crate) async fn waiting(arena: &Arena<'_>, server: &mut dyn Server) -> Findi
                 Ok(figures) => Outcome::Measured(figures),
                 Err(failure) => Outcome::Failed(failure.text().into()),
             },
-            Err(outcome) => outcome,
+            Err(without) => without.into(),
         };
         findings.push((entrant.who.clone(), outcome));
     }
