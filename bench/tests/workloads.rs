@@ -217,6 +217,7 @@ fn keys(address: std::net::SocketAddr) -> u64 {
     answer.trim_start_matches(':').split('\r').next().unwrap().parse().unwrap()
 }
 
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "redis", feature = "zookeeper"))]
 fn is_measured(measurement: &Measurement) -> bool {
     matches!(measurement.outcome, Outcome::Measured(_))
 }

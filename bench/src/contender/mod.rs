@@ -13,7 +13,9 @@ mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "redis"))]
+use std::time::Duration;
 
 use async_trait::async_trait;
 pub(crate) use foreign::Foreign;
@@ -106,11 +108,13 @@ pub(crate) fn named(backend: &str, name: &str) -> Result<Box<dyn Contender>> {
 }
 
 /// Why the bare statements take no part where somebody waits.
-pub(crate) const NO_WAIT: &str = "the bare statements do not wait";
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "redis", feature = "zookeeper"))]
+const NO_WAIT: &str = "the bare statements do not wait";
 
 fn rust(name: &str, kind: Kind, version: &str) -> record::Contender {
     record::Contender { name: name.into(), kind, language: "Rust".into(), version: version.into() }
 }
 
 /// Leases of the bare driver: longer than anybody measures.
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "redis"))]
 const LEASE: Duration = Duration::from_secs(300);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Client, Contender, LEASE, Lock, rust};
+#[cfg(any(feature = "etcd", feature = "redis"))]
+use super::LEASE;
+use super::{Client, Contender, Lock, rust};
 use crate::{
     failure::{Failure, Result},
     place::Place,
