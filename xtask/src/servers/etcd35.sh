@@ -5,7 +5,7 @@ set -euo pipefail
 folder=$(realpath -m "${1:?a folder}")
 [ -x "$folder/etcd" ] && exit 0
 # The mirror that this machine's apt uses already.
-mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | sort -u | head -n 1)
+mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | sort -u | sed -n 1p)
 home="$folder/apt"
 mkdir -p "$home"/{lists/partial,archives/partial,state}
 : > "$home/status"
@@ -19,4 +19,4 @@ apt-get "${own[@]}" update -qq
 dpkg -x "$home"/etcd-server_*.deb "$home/root"
 mv "$home/root/usr/bin/etcd" "$folder/etcd"
 rm -rf "$home"
-"$folder/etcd" --version | head -n 1
+"$folder/etcd" --version

@@ -6,7 +6,7 @@ set -euo pipefail
 folder=$(realpath -m "${1:?a folder}")
 [ -x "$folder/mysqld" ] && exit 0
 # The mirror that this machine's apt uses already.
-mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | sort -u | head -n 1)
+mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | sort -u | sed -n 1p)
 home="$folder/apt" root="$folder/root"
 mkdir -p "$home"/{lists/partial,archives/partial,state} "$root"
 : > "$home/status"
@@ -33,7 +33,7 @@ for package in "$home"/archives/*.deb; do
     dpkg -x "$package" "$root"
 done
 libraries="$root/usr/lib/$(uname -m)-linux-gnu"
-loader=$(find "$libraries" -maxdepth 1 -name 'ld-linux*' | head -n 1)
+loader=$(find "$libraries" -maxdepth 1 -name 'ld-linux*' | sed -n 1p)
 cat > "$folder/mysqld" <<RUN
 #!/bin/sh
 exec "$loader" --library-path "$libraries:$root/usr/lib/mysql/private" "$root/usr/sbin/mysqld" \\
