@@ -6,7 +6,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use polylock::Options;
 
-use crate::exit;
+use crate::{bench::Bench, exit};
 
 const RUN_HELP: &str = "\
 COMMAND runs in a process group of its own, with POLYLOCK_NAME and POLYLOCK_FENCING_TOKEN in its \
@@ -47,6 +47,8 @@ pub(crate) enum Action {
     Guarantees(Guarantees),
     /// Print the key, file or row that stands for a name; nothing is asked of the server
     Key(Key),
+    /// Measure what locks cost on servers of your own, to choose one
+    Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -140,7 +142,12 @@ impl Args {
         Self::try_parse().map_err(|error| {
             // Help goes to stdout, which may be closed; there is nobody to tell then.
             let _ = error.print();
-            if error.use_stderr() { exit::USAGE } else { 0 }
+            let action = std::env::args_os().skip(1).find(|word| !word.to_string_lossy().starts_with('-'));
+            match (error.use_stderr(), action) {
+                (false, _) => 0,
+                (true, Some(action)) if action == "bench" => exit::BENCH_USAGE,
+                (true, _) => exit::USAGE,
+            }
         })
     }
 

@@ -14,6 +14,11 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 const SIGNALLED: u8 = 128;
 
+/// `polylock bench` runs no COMMAND whose codes it had to keep clear of: its own are everybody's.
+#[cfg(feature = "bench")]
+pub(crate) const BENCH_FAILURE: u8 = 1;
+pub(crate) const BENCH_USAGE: u8 = 2;
+
 /// Every code that is not COMMAND's own, for the help and the README.
 ///
 /// 64, 69, 70 and 75 are those of sysexits.h; 76 and 79 are seldom used by others; 126 to 128+n are the
@@ -64,6 +69,12 @@ impl Failure {
 
     pub(crate) fn internal(what: &str, error: &io::Error) -> Self {
         Self::new(INTERNAL, format!("{what}: {error}"))
+    }
+
+    /// The same with another code.
+    #[cfg(feature = "bench")]
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
     }
 
     /// Tells the user, and gives the code.

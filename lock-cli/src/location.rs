@@ -82,7 +82,8 @@ pub(crate) fn withheld() -> Option<&'static str> {
     (shown.as_deref().map(OsStr::new) != Some(&url)).then_some(WITHHELD)
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+/// The URL in a file.
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::usage(format!("the URL file {} cannot be read: {error}", path.display()))
     })?;

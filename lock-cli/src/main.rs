@@ -1,9 +1,15 @@
-//! `polylock`, the command: runs a command under a distributed lock, and shows what locks promise.
+//! `polylock`, the command: runs a command under a distributed lock, shows what locks promise, and measures
+//! what they cost.
 
 #[cfg(not(unix))]
 compile_error!("the polylock command needs process groups and signals: it is for Unix only");
 
 mod args;
+#[cfg(feature = "bench")]
+mod bench;
+#[cfg(not(feature = "bench"))]
+#[path = "bench/absent.rs"]
+mod bench;
 mod command;
 mod exit;
 mod job;
@@ -22,6 +28,10 @@ fn main() -> ExitCode {
     if let Some(code) = command::reexecuted(std::env::args_os().skip(1)) {
         return ExitCode::from(code);
     }
+    #[cfg(feature = "bench")]
+    if let Some(code) = lock_bench::reexecuted() {
+        return code;
+    }
     let code = match Args::read() {
         Ok(args) => act(args).unwrap_or_else(Failure::report),
         Err(code) => code,
@@ -35,6 +45,7 @@ fn act(args: Args) -> Result<u8, Failure> {
         Action::Run(run) => run::run(&run, args.verbose),
         Action::Guarantees(what) => show::guarantees(&what),
         Action::Key(what) => show::key(&what),
+        Action::Bench(what) => bench::bench(&what, args.verbose),
         Action::Completions { shell } => show::completions(shell),
     }
 }

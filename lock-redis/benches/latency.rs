@@ -77,8 +77,9 @@ impl Bare {
     async fn connect(port: u16) -> Result<Self, Failure> {
         let client = redis::Client::open(("127.0.0.1", port))?;
         let mut connection = client.get_multiplexed_async_connection().await?;
-        let acquire = Script::new(include_str!("../src/scripts/acquire.lua"));
-        let release = Script::new(include_str!("../src/scripts/release.lua"));
+        let queue = include_str!("../src/scripts/queue.lua");
+        let acquire = Script::new(&[queue, include_str!("../src/scripts/acquire.lua")].concat());
+        let release = Script::new(&[queue, include_str!("../src/scripts/release.lua")].concat());
         let delete = Script::new(
             "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
         );
@@ -90,23 +91,23 @@ impl Bare {
 
     async fn same_scripts(&mut self) -> Result<Duration, Failure> {
         const OWNER: &str = "00010203040506070809101112131415:";
+        const KEYS: [&str; 3] = ["polylock:{bare}", "polylock:{bare}:fence", "polylock:{bare}:queue"];
         let start = Instant::now();
         let _token: u64 = cmd("EVALSHA")
             .arg(self.acquire.get_hash())
-            .arg(2)
-            .arg("polylock:{bare}")
-            .arg("polylock:{bare}:fence")
+            .arg(3)
+            .arg(&KEYS)
             .arg(OWNER)
             .arg("33000")
             .arg(":host:1234")
+            .arg("")
             .query_async(&mut self.connection)
             .await?;
         let released: u32 = cmd("EVALSHA")
             .arg(self.release.get_hash())
-            .arg(1)
-            .arg("polylock:{bare}")
+            .arg(3)
+            .arg(&KEYS)
             .arg(OWNER)
-            .arg("polylock:{bare}:wake")
             .query_async(&mut self.connection)
             .await?;
         let spent = start.elapsed();

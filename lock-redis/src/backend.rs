@@ -16,7 +16,7 @@ use crate::{
     link::Link,
     scripts::{LuaScript, Scripts},
     server,
-    wake::Ear,
+    wake::{Ear, Promotion},
 };
 
 /// The longest lease that the server is asked for: a hundred years.
@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
 /// Locks on one Redis server.
 ///
 /// A lock is a key whose value names its owner and fencing token and whose expiry is the lease; beside it
-/// a counter remembers the last token. See the [crate's documentation](crate) for what is promised, what
+/// a counter remembers the last token, and a list who waits. See the [crate's documentation](crate) for what is promised, what
 /// the server's user must be allowed, and what an operator sees.
 ///
 /// All requests share one connection. It is opened by [`connect`](Self::connect), replaced when it is
@@ -72,9 +72,8 @@ impl RedisBackend {
         let limit = dialer.limit();
         let connection = Connection::new(dialer);
         let link = connection.link().await?;
-        let guarantees = tokio::time::timeout(limit, server::guarantees(&link, &prefix.probe()))
-            .await
-            .unwrap_or_else(|_| {
+        let guarantees =
+            tokio::time::timeout(limit, server::guarantees(&link)).await.unwrap_or_else(|_| {
                 let text = format!("redis at {address} did not answer within {limit:?}");
                 Err(Error::new(ErrorKind::Unavailable, text))
             })?;
@@ -91,17 +90,18 @@ impl Backend for RedisBackend {
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let keys = self.prefix.keys(&claim.name);
         let link = self.connection.link().await?;
-        // An ear from before the look hears every release that the look did not see.
-        let ear = link.ear(&keys.wake);
-        let left = match self.look(&link, claim, &keys).await? {
+        let listener = [&owner_tag(claim.owner), &*keys.lock].concat();
+        // An ear from before the look hears every promotion that the look did not see.
+        let ear = if claim.queue { link.ear(&listener) } else { None };
+        let holder = match self.look(&link, claim, &keys, ear.as_ref()).await? {
             Look::Held(grant) => return Ok(Attempt::Held(grant)),
-            Look::Busy(left) if ear.is_some() || !claim.queue => return Ok(busy(ear, left)),
-            Look::Busy(left) => left,
+            Look::Busy(holder) if ear.is_some() || !claim.queue => return Ok(self.busy(claim, ear, holder)),
+            Look::Busy(holder) => holder,
         };
-        let Some(ear) = link.subscribe(&keys.wake).await else { return Ok(busy(None, left)) };
-        match self.look(&link, claim, &keys).await? {
+        let Some(ear) = link.listen(&listener).await else { return Ok(self.busy(claim, None, holder)) };
+        match self.look(&link, claim, &keys, Some(&ear)).await? {
             Look::Held(grant) => Ok(Attempt::Held(grant)),
-            Look::Busy(left) => Ok(busy(Some(ear), left)),
+            Look::Busy(holder) => Ok(self.busy(claim, Some(ear), holder)),
         }
     }
 
@@ -127,7 +127,7 @@ impl Backend for RedisBackend {
         let keys = self.prefix.keys(&claim.name);
         let link = self.connection.link().await?;
         let owner = owner_tag(claim.owner);
-        let (_, answer) = self.run(&link, &self.scripts.release, &[&keys.lock], &[&owner, &keys.wake]).await;
+        let (_, answer) = self.run(&link, &self.scripts.release, &keys.all(), &[&owner]).await;
         match answer {
             Ok(Value::Int(1)) => Ok(Released::Released),
             Ok(Value::Int(0)) => Ok(Released::Absent),
@@ -143,38 +143,70 @@ impl Backend for RedisBackend {
 /// What one look at a lock found.
 enum Look {
     Held(Grant),
-    /// Another's, for so long if nobody renews it.
-    Busy(Duration),
+    Busy(Holder),
+}
+
+/// Who has the lock instead.
+struct Holder {
+    token: u64,
+    /// For how long, if nobody renews it.
+    left: Duration,
+    /// How many wait in front of the claim.
+    ahead: i64,
+    /// When the look was sent.
+    since: Moment,
 }
 
 impl RedisBackend {
-    /// Takes the lock if it is free, or keeps it for a further lease if it is this claim's.
-    async fn look(&self, link: &Link, claim: &Claim, keys: &Keys) -> Result<Look> {
+    /// Takes the lock if it is free, keeps it for a further lease if it is this claim's, or keeps the
+    /// claim's place in the queue, where the ear is told of its turn.
+    async fn look(&self, link: &Link, claim: &Claim, keys: &Keys, ear: Option<&Ear>) -> Result<Look> {
         let owner = owner_tag(claim.owner);
         let length = milliseconds(claim.lease).to_string();
         let label = [":", &claim.label].concat();
-        let (since, answer) = self
-            .run(link, &self.scripts.acquire, &[&keys.lock, &keys.fence], &[&owner, &length, &label])
-            .await;
+        let args = [&*owner, &length, &label, ear.map_or("", Ear::bell)];
+        let args = if claim.queue { &args[..] } else { &args[..3] };
+        let (since, answer) = self.run(link, &self.scripts.acquire, &keys.all(), args).await;
         match answer.map_err(|refused| error::from_redis(&refused))? {
             Value::Int(token) => {
                 let token = u64::try_from(token).map_err(|_| error::unexpected())?;
-                let grant = Grant::new(FencingToken::new(token), lease(claim, since));
-                Ok(Look::Held(grant.with_doubt(self.doubt.signal())))
+                Ok(Look::Held(self.grant(token, lease(claim, since))))
             }
             Value::Array(holder) => match holder.as_slice() {
-                [Value::BulkString(value), _] if !is_ours(value) => {
-                    Err(error::foreign(&keys.lock, "holds a value that is not a lock's"))
-                }
-                [_, Value::Int(left)] => match u64::try_from(*left) {
+                [Value::BulkString(value), Value::Int(left), Value::Int(ahead)] => {
+                    let token = token_of(value)
+                        .ok_or_else(|| error::foreign(&keys.lock, "holds a value that is not a lock's"))?;
+                    let left = u64::try_from(*left)
+                        .map_err(|_| error::foreign(&keys.lock, "never expires, so it is not a lock's"))?;
                     // One more, since the key lives until the end of its last millisecond.
-                    Ok(left) => Ok(Look::Busy(Duration::from_millis(left.saturating_add(1)))),
-                    Err(_) => Err(error::foreign(&keys.lock, "never expires, so it is not a lock's")),
-                },
+                    let left = Duration::from_millis(left.saturating_add(1));
+                    Ok(Look::Busy(Holder { token, left, ahead: *ahead, since }))
+                }
                 _ => Err(error::unexpected()),
             },
             _ => Err(error::unexpected()),
         }
+    }
+
+    /// Only the first in the queue looks whether the holder lives; the others keep their places.
+    fn busy(&self, claim: &Claim, ear: Option<Ear>, holder: Holder) -> Attempt {
+        let recheck_within = match (claim.queue, holder.ahead) {
+            (false, _) => holder.left,
+            (true, 0) => holder.left.min(claim.lease / 3),
+            (true, _) => claim.lease / 3,
+        };
+        let (asked, doubt) = (lease(claim, holder.since), self.doubt.signal());
+        let wake = ear.map(|ear| -> Wake {
+            Box::pin(async move {
+                let told = ear.promoted_after(holder.token).await?;
+                Some(Grant::new(FencingToken::new(told.token), left_of(asked, &told)).with_doubt(doubt))
+            })
+        });
+        Attempt::Busy(Busy::new(wake, recheck_within))
+    }
+
+    fn grant(&self, token: u64, lease: Lease) -> Grant {
+        Grant::new(FencingToken::new(token), lease).with_doubt(self.doubt.signal())
     }
 
     /// Runs a script by its hash, and by its text on a server that does not know it (any more). Says when
@@ -208,19 +240,15 @@ impl fmt::Debug for RedisBackend {
     }
 }
 
-fn busy(ear: Option<Ear>, left: Duration) -> Attempt {
-    let wake = ear.map(|mut ear| -> Wake {
-        Box::pin(async move {
-            // An error is the end of the connection: time to ask as well.
-            let _ = ear.changed().await;
-            None
-        })
-    });
-    Attempt::Busy(Busy::new(wake, left))
-}
-
 fn lease(claim: &Claim, since: Moment) -> Lease {
     Lease::new(since, Duration::from_millis(milliseconds(claim.lease)))
+}
+
+/// What a promotion leaves of the lease that was asked for: all of it, unless the server's clock has jumped
+/// and it says less.
+fn left_of(asked: Lease, told: &Promotion) -> Lease {
+    let gone = asked.length.saturating_sub(Duration::from_millis(told.left));
+    Lease::new(asked.since.min(told.heard - gone), asked.length)
 }
 
 /// Rounded up, at least one: zero would delete the key.
@@ -234,13 +262,12 @@ fn owner_tag(owner: Owner) -> String {
     owner.to_hex() + ":"
 }
 
-/// Whether some claim wrote this value: `owner:token:label`.
-fn is_ours(value: &[u8]) -> bool {
-    let Ok(value) = std::str::from_utf8(value) else { return false };
-    let mut parts = value.splitn(3, ':');
-    parts.next().and_then(Owner::from_hex).is_some()
-        && parts.next().is_some_and(|token| token.parse::<u64>().is_ok())
-        && parts.next().is_some()
+/// The token in a value that some claim wrote: `owner:token:label`.
+fn token_of(value: &[u8]) -> Option<u64> {
+    let mut parts = std::str::from_utf8(value).ok()?.splitn(3, ':');
+    parts.next().and_then(Owner::from_hex)?;
+    let token = parts.next()?.parse().ok()?;
+    parts.next().map(|_label| token)
 }
 
 #[cfg(test)]
@@ -262,8 +289,9 @@ mod tests {
 
     #[test]
     fn only_what_a_claim_wrote_is_ours() {
-        assert!(is_ours(b"00010203343536373839616263646566:1790000000000000:host:42"));
-        assert!(is_ours(b"00010203343536373839616263646566:7:-"));
+        let value = b"00010203343536373839616263646566:1790000000000000:host:42";
+        assert_eq!(token_of(value), Some(1_790_000_000_000_000));
+        assert_eq!(token_of(b"00010203343536373839616263646566:7:-"), Some(7));
         for foreign in [
             &b""[..],
             b"locked",
@@ -272,7 +300,7 @@ mod tests {
             b"0001020334353637383961626364656X:7:-",
             b"\xff",
         ] {
-            assert!(!is_ours(foreign), "{foreign:?}");
+            assert_eq!(token_of(foreign), None, "{foreign:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{Doubt, Error, ErrorKind, Result};
+use lock_core::{Doubt, Error, ErrorKind, Owner, Result};
 use redis::{
     AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
     aio::MultiplexedConnection,
@@ -12,12 +12,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{
-    Protocol, RedisOptions, error,
-    link::Link,
-    tls,
-    wake::{self, Bells},
-};
+use crate::{Protocol, RedisOptions, error, link::Link, tls, wake::Bells};
 
 /// An idle connection whose peer is gone without a word is noticed within ten seconds.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -83,17 +78,15 @@ impl Dialer {
 
     async fn greet_in(&self, protocol: ProtocolVersion) -> Result<Result<Link, RedisError>> {
         let wire = self.open().await?;
-        let bells = Bells::new();
+        let bells = Bells::new(Owner::random()?);
         let pushes = protocol == ProtocolVersion::RESP3;
         // Core's limit drops a request; the driver's own would only hide that it is still under way.
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
         if pushes {
             let bells = bells.clone();
             config = config.set_push_sender(move |push: PushInfo| {
-                if push.kind == PushKind::Message
-                    && let Some(channel) = wake::channel_of(&push.data)
-                {
-                    bells.ring(channel);
+                if push.kind == PushKind::Message {
+                    bells.ring(&push.data);
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
@@ -105,7 +98,8 @@ impl Dialer {
             Err(refused) => return Ok(Err(refused)),
         };
         tracing::debug!(address = self.options.address(), pushes, "connected to redis");
-        Ok(Ok(Link::new(connection, driver, bells, pushes, self.doubt.clone())))
+        let channel = pushes.then(|| self.options.prefix.channel(bells.name()));
+        Ok(Ok(Link::new(connection, driver, bells, channel, self.doubt.clone())))
     }
 
     fn introduction(&self, protocol: ProtocolVersion) -> RedisConnectionInfo {

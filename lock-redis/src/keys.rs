@@ -13,8 +13,15 @@ pub(crate) struct Keys {
     pub(crate) lock: String,
     /// The last fencing token. It never expires.
     pub(crate) fence: String,
-    /// The channel on which a release is told.
-    pub(crate) wake: String,
+    /// Who waits, in order: `owner:deadline:bell:label`. It expires with the last of them.
+    pub(crate) queue: String,
+}
+
+impl Keys {
+    /// What every script that decides who is next is given.
+    pub(crate) fn all(&self) -> [&str; 3] {
+        [&self.lock, &self.fence, &self.queue]
+    }
 }
 
 impl Prefix {
@@ -31,12 +38,12 @@ impl Prefix {
     /// The braces make a cluster hash the name alone, which keeps the three in one slot.
     pub(crate) fn keys(&self, name: &Name) -> Keys {
         let lock = [&self.0, "{", &escaped(name.as_str()), "}"].concat();
-        Keys { fence: [&lock, ":fence"].concat(), wake: [&lock, ":wake"].concat(), lock }
+        Keys { fence: [&lock, ":fence"].concat(), queue: [&lock, ":queue"].concat(), lock }
     }
 
-    /// A channel like those of locks, but of no name: `polylock:{}:wake`.
-    pub(crate) fn probe(&self) -> String {
-        [&self.0, "{}:wake"].concat()
+    /// The channel of one connection. Scripts make the same of a key and a bell.
+    pub(crate) fn channel(&self, bell: &str) -> String {
+        [&self.0, "wake:", bell].concat()
     }
 }
 
@@ -94,10 +101,10 @@ mod tests {
         let names = ["a", "{a}b", "}{", "{}", "a{b", "a}b", "%7B", "{", "a%", "a%25", "à/ü", "x:fence"];
         let mut seen = HashSet::new();
         for name in names {
-            let Keys { lock, fence, wake } = Prefix::default().keys(&Name::new(name).unwrap());
+            let Keys { lock, fence, queue } = Prefix::default().keys(&Name::new(name).unwrap());
             assert_eq!(slot(&lock), slot(&fence), "{name}");
-            assert_eq!(slot(&lock), slot(&wake), "{name}");
-            for key in [lock, fence, wake] {
+            assert_eq!(slot(&lock), slot(&queue), "{name}");
+            for key in [lock, fence, queue] {
                 assert!(seen.insert(key.clone()), "{name} and another share {key}");
             }
         }
@@ -108,7 +115,8 @@ mod tests {
         let keys = Prefix::default().keys(&Name::new("orders/42").unwrap());
         assert_eq!(keys.lock, "polylock:{orders/42}");
         assert_eq!(keys.fence, "polylock:{orders/42}:fence");
-        assert_eq!(keys.wake, "polylock:{orders/42}:wake");
+        assert_eq!(keys.queue, "polylock:{orders/42}:queue");
+        assert_eq!(Prefix::default().channel("0f"), "polylock:wake:0f");
     }
 
     #[test]

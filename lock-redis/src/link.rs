@@ -1,24 +1,20 @@
 use std::{
     future::Future,
     sync::{
-        Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use lock_core::{Doubt, Moment};
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, oneshot},
-    task::AbortHandle,
-};
+use tokio::{runtime::Handle, sync::OnceCell, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error,
-    wake::{self, Ask, Bells, Ear},
+    wake::{Bells, Ear},
 };
 
 /// A connection that has given no answer for so long, while one was given up, is taken for dead. Longer
@@ -31,9 +27,10 @@ const SILENCE: Duration = Duration::from_millis(250);
 pub(crate) struct Link {
     connection: MultiplexedConnection,
     bells: Bells,
-    pushes: AtomicBool,
-    listener: OnceLock<mpsc::UnboundedSender<Ask>>,
-    runtime: Handle,
+    /// Where it is told of promotions; `None` if the server does not push.
+    channel: Option<String>,
+    /// Whether it is subscribed there: since the first claim that had to wait.
+    listens: OnceCell<bool>,
     /// How many requests were answered so far.
     answers: AtomicU64,
     /// Since when there was no answer, as far as requests were given up; with the count at that time.
@@ -48,22 +45,20 @@ impl Link {
         connection: MultiplexedConnection,
         driver: impl Future<Output = ()> + Send + 'static,
         bells: Bells,
-        pushes: bool,
+        channel: Option<String>,
         doubt: Doubt,
     ) -> Self {
-        let runtime = Handle::current();
         let closed = CancellationToken::new();
         let end = End { closed: closed.clone(), bells: bells.clone(), doubt };
-        let driver = runtime.spawn(async move {
+        let driver = Handle::current().spawn(async move {
             let _end = end;
             driver.await;
         });
         Self {
             connection,
             bells,
-            pushes: pushes.into(),
-            listener: OnceLock::new(),
-            runtime,
+            channel,
+            listens: OnceCell::new(),
             answers: AtomicU64::new(0),
             silent: Mutex::new(None),
             driver: driver.abort_handle(),
@@ -88,8 +83,7 @@ impl Link {
 
     /// Sends a command and waits for the answer, as long as it takes.
     pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
-        let request =
-            Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) };
+        let request = self.request();
         let answer = command.query_async(&mut self.connection.clone()).await;
         request.over();
         match &answer {
@@ -101,40 +95,49 @@ impl Link {
         answer
     }
 
-    /// An ear at a channel that is subscribed already. No I/O.
-    pub(crate) fn ear(&self, channel: &str) -> Option<Ear> {
-        self.bells.ear(channel)
+    /// An ear for a claim, if the connection listens already. No I/O.
+    pub(crate) fn ear(&self, claim: &str) -> Option<Ear> {
+        (self.listens.get() == Some(&true)).then(|| self.bells.ear(claim.into()))
     }
 
-    /// Subscribes to a channel; `None` if the server does not push, or not to this user.
-    pub(crate) async fn subscribe(&self, channel: &str) -> Option<Ear> {
-        if !self.pushes.load(Ordering::Relaxed) {
+    /// An ear for a claim; `None` if the server does not push, or not to this user.
+    pub(crate) async fn listen(&self, claim: &str) -> Option<Ear> {
+        let listens = self.listens.get_or_try_init(|| self.subscribe()).await.ok()?;
+        listens.then(|| self.bells.ear(claim.into()))
+    }
+
+    /// The connection's channel, if this user may listen there. It listens no longer when this returns.
+    pub(crate) async fn probe(&self) -> Option<&str> {
+        if !self.subscribe().await.ok()? {
             return None;
         }
-        let listener = self.listener.get_or_init(|| {
-            let (asks, requests) = mpsc::unbounded_channel();
-            let (connection, bells) = (self.connection.clone(), self.bells.clone());
-            self.runtime.spawn(wake::listen(connection, bells, requests, self.closed.clone()));
-            asks
-        });
-        let (answer, answered) = oneshot::channel();
-        let request =
-            Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) };
-        let sent = listener.send(Ask { channel: channel.into(), answer });
-        let heard = if sent.is_ok() { answered.await.ok() } else { None };
+        let channel = self.channel.as_deref()?;
+        // Who stays subscribed loses nothing.
+        let _ = self.connection.clone().unsubscribe(channel).await;
+        Some(channel)
+    }
+
+    /// Whether the server pushes to this user. An error says that the connection is gone.
+    async fn subscribe(&self) -> RedisResult<bool> {
+        let Some(channel) = &self.channel else { return Ok(false) };
+        let request = self.request();
+        let answer = self.connection.clone().subscribe(channel).await;
         request.over();
-        match heard? {
-            Ok(ear) => {
+        match answer {
+            Ok(()) => {
                 self.answers.fetch_add(1, Ordering::Relaxed);
-                Some(ear)
+                Ok(true)
             }
-            Err(refused) if refused.is_io_error() => None,
+            Err(broken) if broken.is_io_error() => Err(broken),
             Err(refused) => {
                 tracing::debug!(reason = %error::from_redis(&refused), "no pushes from redis; waiters poll");
-                self.pushes.store(false, Ordering::Relaxed);
-                None
+                Ok(false)
             }
         }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) }
     }
 
     /// A request was dropped without an answer. Once is nothing: its caller may have lost interest.

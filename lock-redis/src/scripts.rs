@@ -38,9 +38,15 @@ pub(crate) struct Scripts {
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
-            acquire: LuaScript::new(include_str!("scripts/acquire.lua")),
+            acquire: LuaScript::new(concat!(
+                include_str!("scripts/queue.lua"),
+                include_str!("scripts/acquire.lua")
+            )),
             renew: LuaScript::new(include_str!("scripts/renew.lua")),
-            release: LuaScript::new(include_str!("scripts/release.lua")),
+            release: LuaScript::new(concat!(
+                include_str!("scripts/queue.lua"),
+                include_str!("scripts/release.lua")
+            )),
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Fault, Faults, Guarantees, Result, Scope, Wakeup};
+use lock_core::{Error, ErrorKind, Fairness, Fault, Faults, Guarantees, Result, Scope, Wakeup};
 use redis::{Cmd, Value, cmd};
 
 use crate::{error, link::Link};
@@ -24,6 +24,7 @@ pub(crate) fn least() -> Guarantees {
         Fault::DataLoss,
     ]);
     least.expiry_lag = EXPIRY_LAG;
+    least.fairness = Fairness::FifoByClaim;
     least
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn least() -> Guarantees {
 /// # Errors
 ///
 /// `Unsupported` for a cluster's node or a sentinel, `Unavailable` for a replica.
-pub(crate) async fn guarantees(link: &Link, probe_channel: &str) -> Result<Guarantees> {
+pub(crate) async fn guarantees(link: &Link) -> Result<Guarantees> {
     let mut guarantees = least();
     if let Some(about) = told(link, &cmd("INFO")).await? {
         refuse_what_is_no_single_server(&about)?;
@@ -44,8 +45,8 @@ pub(crate) async fn guarantees(link: &Link, probe_channel: &str) -> Result<Guara
         guarantees.exclusion = guarantees.exclusion.with(Fault::Eviction);
     }
     // Three things must be allowed: RESP3, hearing the channel, and telling it.
-    if link.subscribe(probe_channel).await.is_some() {
-        let told = told(link, cmd("PUBLISH").arg(probe_channel).arg("")).await?;
+    if let Some(channel) = link.probe().await {
+        let told = told(link, cmd("PUBLISH").arg(channel).arg("")).await?;
         guarantees.wakeup = if told.is_some() { Wakeup::Push } else { Wakeup::Poll };
     }
     Ok(guarantees)

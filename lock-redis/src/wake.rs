@@ -1,162 +1,182 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
-use redis::{RedisError, Value, aio::MultiplexedConnection};
-use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::MissedTickBehavior,
-};
-use tokio_util::sync::CancellationToken;
+use lock_core::{Moment, Owner};
+use redis::Value;
+use tokio::sync::watch;
 
-/// A channel without a waiter stays subscribed for one to two of these: a name that is handed from one
-/// waiter to the next is not subscribed anew each time.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// Hears the next release of one name, or the end of the connection.
-pub(crate) type Ear = watch::Receiver<()>;
-
-/// The channels that one connection is subscribed to, each with a bell for its waiters.
+/// The waiters of one connection, each with a rope to its bell. What the server pushes on the connection's
+/// one channel names the claim that was handed the lock.
 ///
-/// A bell hangs here only while the server is known to push that channel; `None` once the connection is
-/// gone, which wakes everybody, since what was published meanwhile is lost.
+/// `None` once the connection is gone, which wakes everybody: what was pushed meanwhile is lost.
 #[derive(Clone)]
-pub(crate) struct Bells(Arc<Mutex<Option<HashMap<String, Bell>>>>);
+pub(crate) struct Bells {
+    name: Arc<str>,
+    ropes: Arc<Mutex<Option<Ropes>>>,
+}
 
-struct Bell {
-    rope: watch::Sender<()>,
-    was_idle: bool,
+/// By claim: `owner:` and the key of its lock.
+type Ropes = HashMap<String, watch::Sender<Option<Promotion>>>;
+
+/// What the server tells of a claim that was handed the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Promotion {
+    pub(crate) token: u64,
+    /// How long the server keeps it, in milliseconds.
+    pub(crate) left: u64,
+    /// When this process was told.
+    pub(crate) heard: Moment,
+}
+
+/// Hears that its claim was handed the lock, or that the connection is gone.
+pub(crate) struct Ear {
+    bells: Bells,
+    claim: String,
+    /// Taken only by `drop`.
+    rope: Option<watch::Receiver<Option<Promotion>>>,
 }
 
 impl Bells {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Some(HashMap::new()))))
+    /// Bells named by a number that nobody else has drawn.
+    pub(crate) fn new(random: Owner) -> Self {
+        Self { name: random.to_hex().into(), ropes: Arc::new(Mutex::new(Some(HashMap::new()))) }
     }
 
-    /// An ear at a channel that is subscribed already.
-    pub(crate) fn ear(&self, channel: &str) -> Option<Ear> {
-        self.with(|bells| bells.get(channel).map(|bell| bell.rope.subscribe())).flatten()
+    /// What the server knows them by.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Wakes those who listen to the channel.
-    pub(crate) fn ring(&self, channel: &str) {
-        self.with(|bells| bells.get(channel).map(|bell| bell.rope.send_replace(())));
+    /// Listens for a claim, which is `owner:` and the key of its lock.
+    pub(crate) fn ear(&self, claim: String) -> Ear {
+        let listen = |ropes: &mut Ropes| match ropes.get(&claim) {
+            Some(rope) => rope.subscribe(),
+            None => {
+                let (rope, ear) = watch::channel(None);
+                ropes.insert(claim.clone(), rope);
+                ear
+            }
+        };
+        let rope = self.with(listen).unwrap_or_else(|| watch::channel(None).1);
+        Ear { bells: self.clone(), claim, rope: Some(rope) }
+    }
+
+    /// Passes on what the server pushed.
+    pub(crate) fn ring(&self, message: &[Value]) {
+        let Some((promotion, claim)) = promotion(message) else { return };
+        self.with(|ropes| ropes.get(claim).map(|rope| rope.send_replace(Some(promotion))));
     }
 
     /// Wakes everybody, for good.
     pub(crate) fn take_down(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.ropes.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn hang(&self, channel: String) -> Ear {
-        let (rope, ear) = watch::channel(());
-        self.with(|bells| bells.insert(channel, Bell { rope, was_idle: false }));
-        ear
+    fn with<T>(&self, f: impl FnOnce(&mut Ropes) -> T) -> Option<T> {
+        self.ropes.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(f)
+    }
+}
+
+impl Ear {
+    /// What the server is told to ring.
+    pub(crate) fn bell(&self) -> &str {
+        self.bells.name()
     }
 
-    fn any(&self) -> bool {
-        self.with(|bells| !bells.is_empty()).unwrap_or(false)
+    /// The promotion that came after another claim's grant with this token. `None` when the connection is
+    /// gone.
+    ///
+    /// An older one may still be on its way here: of a lease that has run out since.
+    pub(crate) async fn promoted_after(mut self, token: u64) -> Option<Promotion> {
+        let newer = |told: &Option<Promotion>| told.is_some_and(|promotion| promotion.token > token);
+        let told = self.rope.as_mut()?.wait_for(newer).await;
+        told.ok().and_then(|told| *told)
     }
+}
 
-    /// Takes down the bells that nobody has listened to since the last time.
-    fn take_idle(&self) -> Vec<String> {
-        let mut idle = Vec::new();
-        self.with(|bells| {
-            bells.retain(|channel, bell| {
-                let was_idle = bell.was_idle;
-                bell.was_idle = bell.rope.is_closed();
-                let keep = !(was_idle && bell.was_idle);
-                if !keep {
-                    idle.push(channel.clone());
-                }
-                keep
-            });
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let Self { bells, claim, rope } = self;
+        bells.with(|ropes| {
+            rope.take();
+            if ropes.get(claim).is_some_and(watch::Sender::is_closed) {
+                ropes.remove(claim);
+            }
         });
-        idle
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut HashMap<String, Bell>) -> T) -> Option<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(f)
     }
 }
 
-/// A wish to hear a channel.
-pub(crate) struct Ask {
-    pub(crate) channel: String,
-    pub(crate) answer: oneshot::Sender<Result<Ear, RedisError>>,
-}
-
-/// Subscribes and unsubscribes for one connection, one command at a time, so that the bells always say
-/// what the server does.
-pub(crate) async fn listen(
-    mut connection: MultiplexedConnection,
-    bells: Bells,
-    mut asks: mpsc::UnboundedReceiver<Ask>,
-    closed: CancellationToken,
-) {
-    let mut sweep = tokio::time::interval(LINGER);
-    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = closed.cancelled() => return,
-            ask = asks.recv() => {
-                let Some(Ask { channel, answer }) = ask else { return };
-                let ear = match bells.ear(&channel) {
-                    Some(ear) => Ok(ear),
-                    None => connection.subscribe(&channel).await.map(|()| bells.hang(channel)),
-                };
-                // Whoever asked may have given up; the bell is taken down when the time comes.
-                let _ = answer.send(ear);
-            }
-            _ = sweep.tick(), if bells.any() => {
-                let idle = bells.take_idle();
-                if !idle.is_empty() && connection.unsubscribe(&idle).await.is_err() {
-                    // What is subscribed is no longer known.
-                    closed.cancel();
-                }
-            }
-        }
-    }
-}
-
-/// The channel of a published message, if it is one.
-pub(crate) fn channel_of(data: &[Value]) -> Option<&str> {
-    match data.first()? {
-        Value::BulkString(channel) => std::str::from_utf8(channel).ok(),
-        Value::SimpleString(channel) => Some(channel),
-        _ => None,
-    }
+/// Reads `[channel, "token:left:owner:key"]`.
+fn promotion(message: &[Value]) -> Option<(Promotion, &str)> {
+    let [_, Value::BulkString(text)] = message else { return None };
+    let (token, rest) = std::str::from_utf8(text).ok()?.split_once(':')?;
+    let (left, claim) = rest.split_once(':')?;
+    let (token, left) = (token.parse().ok()?, left.parse().ok()?);
+    Some((Promotion { token, left, heard: Moment::now() }, claim))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    #[test]
-    fn a_bell_is_taken_down_when_it_was_idle_twice_in_a_row() {
-        let bells = Bells::new();
-        let ear = bells.hang("a".into());
-        assert!(bells.take_idle().is_empty());
-        assert!(bells.take_idle().is_empty());
-        drop(ear);
-        assert!(bells.take_idle().is_empty());
-        let ear = bells.ear("a").unwrap();
-        assert!(bells.take_idle().is_empty());
-        drop(ear);
-        assert!(bells.take_idle().is_empty());
-        assert_eq!(bells.take_idle(), ["a"]);
-        assert!(!bells.any());
+    fn message(text: &str) -> [Value; 2] {
+        [Value::BulkString(b"polylock:wake:0".into()), Value::BulkString(text.into())]
+    }
+
+    fn ropes(bells: &Bells) -> usize {
+        bells.with(|ropes| ropes.len()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_the_claim_that_was_promoted_hears_it() {
+        let bells = Bells::new(Owner::random().unwrap());
+        let [ours, other] = ["aa:polylock:{x:y}", "bb:polylock:{x:y}"].map(|claim| bells.ear(claim.into()));
+        bells.ring(&message("17:29000:aa:polylock:{x:y}"));
+        let told = ours.promoted_after(16).await.unwrap();
+        assert_eq!((told.token, told.left), (17, 29_000));
+        let mut deaf = std::pin::pin!(other.promoted_after(0));
+        assert!(tokio::time::timeout(Duration::from_millis(5), &mut deaf).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_promotion_from_before_the_look_is_not_heard() {
+        let bells = Bells::new(Owner::random().unwrap());
+        let ear = bells.ear("aa:x".into());
+        bells.ring(&message("5:100:aa:x"));
+        let mut promoted = std::pin::pin!(ear.promoted_after(6));
+        assert!(tokio::time::timeout(Duration::from_millis(5), &mut promoted).await.is_err());
+        bells.ring(&message("7:100:aa:x"));
+        assert_eq!(promoted.await.unwrap().token, 7);
     }
 
     #[tokio::test]
     async fn the_end_of_a_connection_wakes_those_who_listen_and_those_who_come_late() {
-        let bells = Bells::new();
-        let mut early = bells.hang("a".into());
+        let bells = Bells::new(Owner::random().unwrap());
+        let early = bells.ear("aa:x".into());
         bells.take_down();
-        assert!(early.changed().await.is_err());
-        assert!(bells.ear("a").is_none());
-        assert!(bells.hang("a".into()).changed().await.is_err());
+        assert_eq!(early.promoted_after(0).await, None);
+        assert_eq!(bells.ear("aa:x".into()).promoted_after(0).await, None);
+    }
+
+    #[test]
+    fn a_rope_is_there_as_long_as_somebody_listens() {
+        let bells = Bells::new(Owner::random().unwrap());
+        let (one, two) = (bells.ear("aa:x".into()), bells.ear("aa:x".into()));
+        assert_eq!(ropes(&bells), 1);
+        drop(one);
+        assert_eq!(ropes(&bells), 1);
+        drop(two);
+        assert_eq!(ropes(&bells), 0);
+    }
+
+    #[test]
+    fn what_is_no_promotion_is_ignored() {
+        for text in ["", "x", "1:2", "x:1:aa:k", "1:x:aa:k", "-1:1:aa:k"] {
+            assert_eq!(promotion(&message(text)), None, "{text}");
+        }
     }
 }

@@ -18,7 +18,8 @@ use support::{Server, ask, busy, claim, connect, free_port, held, until_answered
 
 /// What the README tells operators to allow.
 const LEAST: &str = "ACL SETUSER locks on >s3cr3t resetkeys ~polylock:* resetchannels &polylock:* \
-                     -@all +get +set +del +pttl +pexpire +time +evalsha +eval +publish +subscribe +unsubscribe";
+                     -@all +get +set +del +pttl +pexpire +time +lindex +lrange +lrem +lset +rpush \
+                     +evalsha +eval +publish +subscribe +unsubscribe";
 
 #[tokio::test]
 async fn the_documented_user_can_do_all_that_locks_need() {
@@ -34,8 +35,11 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     assert!(matches!(backend.renew(&holder).await.unwrap(), Renewal::Kept(_)));
     let told = busy(&backend, &waiter).await;
     assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
-    assert!(told.wake.expect("a wake").await.is_none());
-    held(&backend, &waiter).await;
+    let grant = told.wake.expect("a wake").await.expect("a grant");
+    assert_eq!(held(&backend, &waiter).await.token, grant.token);
+    busy(&backend, &holder).await;
+    busy(&backend, &holder).await;
+    assert_eq!(backend.release(&holder).await.unwrap(), Released::Released);
     let log: Vec<HashMap<String, Value>> = server.ask("ACL LOG");
     let refused: BTreeSet<String> =
         log.iter().map(|entry| String::from_redis_value_ref(&entry["object"]).unwrap()).collect();

@@ -199,9 +199,11 @@ async fn dropping_the_backend_closes_its_connection_and_ends_its_tasks() {
         let name = format!("name {}", round % 3);
         let ours = claim(&name);
         held(&backend, &ours).await;
-        let told = busy(&backend, &claim(&name)).await;
+        let waiter = claim(&name);
+        let told = busy(&backend, &waiter).await;
         backend.release(&ours).await.unwrap();
         drop(told);
+        backend.release(&waiter).await.unwrap();
     }
     until("all connections are gone", || connections(&server) == 0).await;
     until("all tasks have ended", || tasks() == tasks_before).await;

@@ -7,7 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use lock_core::{Backend, Locks};
+use lock_core::{Backend, Locks, Options};
 use redis::Connection;
 use support::{Server, ask, claim, held, until};
 
@@ -38,13 +38,14 @@ async fn an_uncontended_pair_is_two_requests() {
     let calls = calls(&mut admin);
     let of = |command: &str| calls.iter().find(|(name, _)| name == command).map(|(_, calls)| *calls);
     assert_eq!(of("evalsha"), Some(2), "{calls:?}");
-    // Two looks at the lock, one at the counter; what a script reads once it does not read again.
+    // Two looks at the lock and at its queue, one at the counter; what a script reads once it does not read
+    // again.
     assert_eq!(
-        (of("get"), of("time"), of("set"), of("del")),
-        (Some(3), Some(1), Some(2), Some(1)),
+        (of("get"), of("lindex"), of("time"), of("set"), of("del")),
+        (Some(3), Some(2), Some(1), Some(2), Some(1)),
         "{calls:?}"
     );
-    assert_eq!((of("eval"), of("subscribe")), (None, None), "{calls:?}");
+    assert_eq!((of("eval"), of("subscribe"), of("publish")), (None, None, None), "{calls:?}");
 }
 
 #[tokio::test]
@@ -74,4 +75,35 @@ async fn a_hundred_waiting_tasks_cost_less_than_two_commands_a_second() {
         task.await.unwrap();
     }
     println!("{total} commands in {span:?}: {calls:?}");
+}
+
+/// Requests, that is; each runs a handful of commands on the server.
+#[tokio::test]
+async fn waiting_processes_keep_their_places_and_no_more() {
+    let server = Server::start(&[]);
+    let mut admin = server.admin();
+    let options = || Options::default().with_ttl(Duration::from_secs(6));
+    let locks = |backend| Locks::with_options(backend, options()).unwrap();
+    let holder = locks(server.backend().await);
+    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let waiter = locks(server.backend().await);
+        let lock = waiter.lock("a").unwrap();
+        waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() }));
+        until("it waits", || waiter.statistics().acquire.answers > 0).await;
+    }
+    ask::<()>(&mut admin, "CONFIG RESETSTAT");
+    let span = Duration::from_secs(12);
+    tokio::time::sleep(span).await;
+    let calls = calls(&mut admin);
+    let requests = calls.iter().find(|(command, _)| command == "evalsha").unwrap().1;
+    // Each of the eight, and the holder who renews, three times in a ttl.
+    assert!(f64::from(requests) / span.as_secs_f64() <= 8.0 * 3.0 / 6.0 + 1.0, "{calls:?}");
+    assert!(calls.iter().all(|(command, _)| command != "publish"), "{calls:?}");
+    guard.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    println!("{requests} requests in {span:?}: {calls:?}");
 }

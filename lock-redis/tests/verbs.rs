@@ -92,6 +92,7 @@ async fn what_is_not_a_lock_is_refused_and_left_alone() {
         "SET polylock:{a}:fence mine",
         "SET polylock:{a}:fence 9007199254740993",
         "RPUSH polylock:{a}:fence mine",
+        "SET polylock:{a}:queue mine",
     ] {
         ask::<()>(&mut admin, "FLUSHALL");
         ask::<redis::Value>(&mut admin, make);

@@ -1,5 +1,6 @@
 //! The project's own tasks. `cargo xtask test` is what CI runs.
 
+mod bench;
 mod docs;
 mod mutants;
 mod servers;
@@ -30,6 +31,20 @@ enum Task {
         /// Only those whose line in the table has this text.
         filter: Option<String>,
     },
+    /// Measure every backend on servers of its own, beside the bare drivers and other libraries, and write
+    /// docs/benchmarks.md and docs/benchmarks.html.
+    ///
+    /// Nothing else should run on the machine; it takes about an hour.
+    Bench {
+        /// A short run, to see that all works: its figures are printed, and no document is written
+        #[arg(long)]
+        quick: bool,
+        /// Write the record as JSON, too
+        #[arg(long)]
+        json: Option<std::path::PathBuf>,
+        /// These backends only (memory, file, redis, etcd, zookeeper, mariadb, mysql); no document is written
+        backends: Vec<String>,
+    },
     /// Write the documents that are generated from the code.
     Docs,
 }
@@ -39,6 +54,7 @@ fn main() -> ExitCode {
         Task::Test => test::run_all(),
         Task::Servers => servers::install().map(drop),
         Task::Mutants { filter } => mutants::run(filter.as_deref().unwrap_or("")),
+        Task::Bench { quick, json, backends } => bench::run(quick, json, &backends),
         Task::Docs => docs::write(),
     };
     match outcome {

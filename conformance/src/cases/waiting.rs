@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Claim, FencingToken, Moment, Name, Options, Promise, Released};
+use lock_core::{Claim, FencingToken, Moment, Name, Options, Promise, Released, Renewal};
 use tokio::{sync::oneshot, task::JoinSet};
 
 use super::renewal::patient;
@@ -24,13 +24,15 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_release_wakes_a_waiter, Need::Promised(Promise::Push)),
     case!(a_release_before_the_waiter_listens_wakes_it, Need::Promised(Promise::Push)),
     case!(a_missed_wake_costs_one_poll_at_most, Need::DeleteRecord),
-    case!(subscriptions_go_when_nobody_waits, Need::Commands),
+    case!(one_subscription_serves_all_names, Need::OwnServer, Need::Commands),
     case!(waiters_that_gave_up_do_not_wake_later_ones, Need::Promised(Promise::Push)),
     case!(a_hundred_waiters_cost_what_one_costs, Need::OwnServer, Need::Promised(Promise::Push)),
     case!(tasks_of_one_client_are_served_in_order),
     case!(an_aborted_waiter_does_not_hold_up_the_others),
     case!(clients_are_served_in_the_order_of_their_claims, Need::Promised(Promise::Fifo)),
     case!(a_hand_over_wakes_few_of_many_clients, Need::Promised(Promise::Fifo)),
+    case!(a_claim_whose_lease_is_over_is_passed_over, Need::Promised(Promise::Fifo)),
+    case!(a_hand_over_keeps_the_lease_of_who_waited, Need::Promised(Promise::Fifo), Need::Promised(Promise::Push)),
 ];
 
 /// Waits until it is so.
@@ -125,9 +127,13 @@ async fn a_missed_wake_costs_one_poll_at_most(stage: Stage) -> Outcome {
     Ok(())
 }
 
-/// Waiters on many names get the lock, lose patience, are aborted while they wait or before.
-async fn subscriptions_go_when_nobody_waits(stage: Stage) -> Outcome {
+/// Waiters on many names get the lock, lose patience, are aborted while they wait or before; and nothing is
+/// left for any of them.
+async fn one_subscription_serves_all_names(stage: Stage) -> Outcome {
     let (holder, waiter) = (stage.bare().await?, Arc::new(stage.client_with(long(&stage)).await?));
+    let channels = || -> Result<usize, Failure> {
+        Ok(stage.command(&["PUBSUB", "CHANNELS"])?.lines().count())
+    };
     let (mut claims, mut waiting) = (Vec::new(), JoinSet::new());
     for number in 0..50_u32 {
         let claim = blocked(&stage, &holder).await?;
@@ -139,40 +145,34 @@ async fn subscriptions_go_when_nobody_waits(stage: Stage) -> Outcome {
         let hasty = start(&waiter, &stage.name(), &mut waiting);
         tokio::time::sleep(Duration::from_micros(u64::from(number * 37 % 500))).await;
         hasty.abort();
+        assert!(channels()? <= 1, "more than one channel for one connection");
     }
-    let all = claims.len();
-    let channels = || -> Result<usize, Failure> {
-        let pattern = format!("*{}*", stage.name().as_str().split('/').next().unwrap_or_default());
-        Ok(stage.command(&["PUBSUB", "CHANNELS", &pattern])?.lines().count())
-    };
-    let subscribed = async {
-        while channels()? < all {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        Outcome::Ok(())
-    };
-    stage.within(6.0, "a subscription for each name", subscribed).await??;
-
+    let mut released = Vec::new();
     for (number, (claim, handle, impatient)) in claims.into_iter().enumerate() {
         if number % 2 == 0 {
             handle.abort();
-        } else {
-            holder.release(&claim).await?;
         }
+        holder.release(&claim).await?;
         impatient.await??;
+        released.push(claim.name);
     }
     while let Some(ended) = waiting.join_next().await {
         if let Ok(held) = ended {
-            held?;
+            held?.release().await?;
         }
     }
-    let gone = async {
-        while channels()? > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    // Whoever has left has left the queue as well.
+    let free = async {
+        for name in released {
+            let claim = stage.claim(&name);
+            holder.held_at_last(&claim).await?;
+            holder.release(&claim).await?;
         }
         Outcome::Ok(())
     };
-    stage.within(10.0, "the end of all subscriptions", gone).await?
+    stage.within(4.0, "all of them, free again", free).await??;
+    assert!(channels()? <= 1);
+    Ok(())
 }
 
 /// Waiters give up in the moment of the release, many times; the next one waits as if nothing had been.
@@ -370,5 +370,42 @@ async fn a_hand_over_wakes_few_of_many_clients(stage: Stage) -> Outcome {
     }
     let each = (sent() - before) / 30;
     assert!(each <= 10, "{each} requests for each hand-over");
+    Ok(())
+}
+
+/// The first in the queue has not been heard of for longer than its lease.
+async fn a_claim_whose_lease_is_over_is_passed_over(stage: Stage) -> Outcome {
+    let (holder, gone) = (stage.bare().await?, stage.bare().await?);
+    let next = Arc::new(stage.client_with(long(&stage)).await?);
+    let claim = blocked(&stage, &holder).await?;
+    gone.busy(&stage.claim(&claim.name).queued(true)).await?;
+    let mut waiting = JoinSet::new();
+    wait(&stage, &next, &claim.name, &mut waiting).await?;
+    tokio::time::sleep(stage.takeover()).await;
+    holder.release(&claim).await?;
+    woken(&stage, "the lock, for the first that lives", &mut waiting).await?.release().await?;
+    Ok(())
+}
+
+/// It may hold until then without a word to the server.
+async fn a_hand_over_keeps_the_lease_of_who_waited(stage: Stage) -> Outcome {
+    let (holder, waiter) = (stage.bare().await?, stage.bare().await?);
+    let claim = blocked(&stage, &holder).await?;
+    let waiting = stage.claim_for(&claim.name, 4.0).queued(true);
+    let wake = waiter.busy(&waiting).await?.wake.ok_or("push was promised, and there is no wake")?;
+    stage.pass(1.0).await;
+    holder.release(&claim).await?;
+    let lease = match stage.within(2.0, "the wake", wake).await? {
+        Some(grant) => grant.lease,
+        None => waiter.held(&waiting).await?.lease,
+    };
+    assert!(lease.length >= waiting.lease, "{lease:?}");
+    let nearly = lease.end() - stage.part(0.4);
+    tokio::time::sleep(nearly.saturating_since(Moment::now())).await;
+    holder.busy(&stage.claim(&claim.name)).await?;
+    assert!(Moment::now() < lease.end(), "too slow a machine to tell");
+    let Renewal::Kept(_) = waiter.renew(&waiting).await? else {
+        return Err(Failure::new("it was lost before its lease was over"));
+    };
     Ok(())
 }

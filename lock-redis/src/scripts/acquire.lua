@@ -1,22 +1,39 @@
--- KEYS: the lock, its counter. ARGV: "owner:", lease in milliseconds, ":label".
--- Answers the fencing token, or {the holder's value, its remaining milliseconds}.
+-- ARGV: "owner:", lease in milliseconds, ":label"; and of a claim that waits its bell, perhaps empty.
+-- Answers the fencing token, or {the holder's value, its remaining milliseconds, how many wait in front}.
 local value = redis.call('GET', KEYS[1])
-if not value then
-  -- The larger of counter and clock, so that tokens grow even if the counter is lost with the data.
-  local time = redis.call('TIME')
-  local token = time[1] * 1000000 + time[2]
-  local last = tonumber(redis.call('GET', KEYS[2]) or 0)
-  if not last or last >= 9007199254740991 then
-    return redis.error_reply('FOREIGN the counter is not one of a lock')
-  end
-  if last >= token then token = last + 1 end
-  local digits = string.format('%.0f', token)
-  redis.call('SET', KEYS[1], ARGV[1] .. digits .. ARGV[3], 'NX', 'PX', ARGV[2])
-  redis.call('SET', KEYS[2], digits)
-  return token
-end
-if string.sub(value, 1, 33) == ARGV[1] then
+if value and string.sub(value, 1, 33) == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return tonumber(string.match(value, '^%d+', 34))
 end
-return {value, redis.call('PTTL', KEYS[1])}
+value = value or promote(ARGV[1])
+if not value then
+  local token = next_token(redis.call('TIME'))
+  if not token then return redis.error_reply('FOREIGN the counter is not one of a lock') end
+  redis.call('SET', KEYS[1], ARGV[1] .. token .. ARGV[3], 'PX', ARGV[2])
+  redis.call('SET', KEYS[2], token)
+  return tonumber(token)
+end
+local left, ahead = redis.call('PTTL', KEYS[1]), 0
+-- Nobody queues behind what is not a lock.
+if ARGV[4] and left >= 0 and string.match(value, '^%x+:%d+:') then
+  local now = milliseconds(redis.call('TIME'))
+  -- Rounded up, so that what is kept is never less than what was asked for.
+  local deadline = now + ARGV[2] + 1
+  local last, own = deadline, nil
+  for _, place in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
+    local owner, ends = string.match(place, '^(%x+:)(%d+)')
+    ends = tonumber(ends) or 0
+    if owner == ARGV[1] then
+      own = ahead
+    elseif ends <= now then
+      redis.call('LREM', KEYS[3], 1, place)
+    else
+      last = math.max(last, ends)
+      if not own then ahead = ahead + 1 end
+    end
+  end
+  local place = ARGV[1] .. string.format('%.0f', deadline) .. ':' .. ARGV[4] .. ARGV[3]
+  if own then redis.call('LSET', KEYS[3], own, place) else redis.call('RPUSH', KEYS[3], place) end
+  redis.call('PEXPIRE', KEYS[3], last - now)
+end
+return {value, left, ahead}

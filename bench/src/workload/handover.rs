@@ -1,0 +1,236 @@
+//! Sixteen waiters on one name, each of which holds it for no time at all: how fast a lock passes on, to
+//! whom, and whether it ever has two holders.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+
+use super::{Arena, Findings, WAITERS, rounds};
+use crate::{
+    child::{Child, Order, Word},
+    contender::Client,
+    failure::{Failure, Result},
+    measure::{Spread, now},
+    record::{Figures, Outcome, Workload},
+};
+
+const PROCESSES: usize = 4;
+
+/// Once held; times on the clock that processes share.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Hold {
+    waiter: usize,
+    asked: u64,
+    acquired: u64,
+    /// When its release was called.
+    released: u64,
+}
+
+impl Hold {
+    /// Reads `waiter asked acquired released`.
+    pub(crate) fn read(line: &str) -> Result<Self> {
+        let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>()?;
+        match numbers[..] {
+            [waiter, asked, acquired, released] => {
+                Ok(Self { waiter: usize::try_from(waiter)?, asked, acquired, released })
+            }
+            _ => Err(Failure::new(format!("this is no hold: {line}"))),
+        }
+    }
+}
+
+/// All that was held in one turn.
+struct Turn {
+    holds: Vec<Hold>,
+    begin: u64,
+    end: u64,
+}
+
+/// The waiters of one process.
+pub(crate) async fn within(arena: &Arena<'_>) -> Findings {
+    let (name, span) = (arena.place.name("handover"), arena.plan.span());
+    let turn = |client| {
+        let name = name.clone();
+        async move {
+            let begin = now() + span.as_nanos() as u64 / 5;
+            let end = begin + span.as_nanos() as u64;
+            Ok(Turn { holds: contend(client, &name, 0..WAITERS, end).await?, begin, end })
+        }
+    };
+    rounds(arena, Workload::HandoverWithin, turn, figures).await
+}
+
+/// As many waiters in four processes.
+pub(crate) async fn between(arena: &Arena<'_>) -> Findings {
+    if let Some(absent) = arena.one_process() {
+        return arena.ours(absent);
+    }
+    let mut findings = Findings::new();
+    let mut runners = Vec::new();
+    for entrant in &arena.entrants {
+        match entrant.client_for(Workload::HandoverBetween) {
+            Ok(_) => runners.push((&entrant.who, Ok(Vec::new()))),
+            Err(without) => findings.push((entrant.who.clone(), without.into())),
+        }
+    }
+    let total = (runners.len() * arena.plan.rounds) as u64;
+    arena.progress.begin(&arena.title(Workload::HandoverBetween), total);
+    for round in 0..arena.plan.rounds {
+        let count = runners.len();
+        for i in 0..count {
+            let (who, turns) = &mut runners[(i + round) % count];
+            arena.progress.step(&who.name);
+            if let Ok(done) = turns {
+                match between_turn(arena, &who.name).await {
+                    Ok(turn) => done.push(turn),
+                    Err(failure) => *turns = Err(failure),
+                }
+            }
+        }
+    }
+    for (who, turns) in runners {
+        let outcome = match turns {
+            Ok(turns) => Outcome::Measured(figures(turns)),
+            Err(failure) => Outcome::Failed(failure.text().into()),
+        };
+        findings.push((who.clone(), outcome));
+    }
+    findings
+}
+
+async fn between_turn(arena: &Arena<'_>, contender: &str) -> Result<Turn> {
+    let span = arena.plan.span();
+    let each = WAITERS / PROCESSES;
+    let mut children = Vec::new();
+    for process in 0..PROCESSES {
+        let order = Order::Contend {
+            contender: contender.into(),
+            name: arena.place.name("handover"),
+            waiters: process * each..(process + 1) * each,
+        };
+        children.push(Child::start(arena.place, order).await?);
+    }
+    for child in &mut children {
+        child.hear("ready").await?;
+    }
+    let begin = now() + span.as_nanos() as u64 / 5;
+    let end = begin + span.as_nanos() as u64;
+    for child in &mut children {
+        child.tell(end).await?;
+    }
+    let mut holds = Vec::new();
+    for child in &mut children {
+        match child.word(span * 2 + Duration::from_secs(20)).await? {
+            Word::Holds(own) => holds.extend(own),
+            other => return Err(Failure::new(format!("a child said {other:?}"))),
+        }
+    }
+    Ok(Turn { holds, begin, end })
+}
+
+/// Acquires and releases by each waiter in turn, until the end.
+pub(crate) async fn contend(
+    client: Arc<dyn Client>,
+    name: &str,
+    waiters: std::ops::Range<usize>,
+    end: u64,
+) -> Result<Vec<Hold>> {
+    if let Some(foreign) = client.foreign() {
+        return foreign.contend(name, waiters, end).await;
+    }
+    let tasks = waiters.map(|waiter| {
+        let lock = client.lock(name);
+        let task = tokio::spawn(async move {
+            let (mut lock, mut holds) = (lock?, Vec::new());
+            loop {
+                let asked = now();
+                if asked >= end {
+                    return Result::Ok(holds);
+                }
+                lock.acquire().await?;
+                let acquired = now();
+                holds.push(Hold { waiter, asked, acquired, released: now() });
+                lock.release().await?;
+            }
+        });
+        async move { task.await? }
+    });
+    Ok(try_join_all(tasks).await?.into_iter().flatten().collect())
+}
+
+fn figures(turns: Vec<Turn>) -> Figures {
+    let (mut time, mut shares) = (Spread::new(), vec![0; WAITERS]);
+    let (mut longest, mut overlaps, mut seconds) = (0, 0, 0.0);
+    let (mut acquisitions, mut handovers) = (0_u64, 0_u64);
+    let mut rates = Vec::new();
+    for Turn { mut holds, begin, end } in turns {
+        holds.sort_unstable_by_key(|hold| hold.acquired);
+        let mut last: Option<Hold> = None;
+        let mut passed_on = 0;
+        for hold in holds {
+            if let Some(last) = last {
+                overlaps += u64::from(hold.acquired < last.released);
+                if hold.waiter != last.waiter && (begin..end).contains(&hold.acquired) {
+                    passed_on += 1;
+                    time.add(hold.acquired.saturating_sub(last.released));
+                }
+            }
+            // Whoever was released last, should two ever have held it.
+            last = Some(last.filter(|last| last.released > hold.released).unwrap_or(hold));
+            if hold.acquired >= begin {
+                longest = longest.max(hold.acquired - hold.asked.max(begin));
+            }
+            if (begin..end).contains(&hold.acquired) {
+                acquisitions += 1;
+                shares[hold.waiter] += 1;
+            }
+        }
+        let span = (end - begin) as f64 / 1e9;
+        seconds += span;
+        handovers += passed_on;
+        rates.push(passed_on as f64 / span);
+    }
+    Figures::Handover {
+        handovers_per_second: handovers as f64 / seconds,
+        acquisitions_per_second: acquisitions as f64 / seconds,
+        time: time.times(),
+        shares,
+        longest_wait_ms: longest as f64 / 1e6,
+        overlaps,
+        rounds: rates,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(waiter: usize, asked: u64, acquired: u64, released: u64) -> Hold {
+        Hold { waiter, asked, acquired, released }
+    }
+
+    #[test]
+    fn a_lock_that_goes_back_to_the_same_waiter_is_not_handed_over() {
+        let holds =
+            vec![hold(0, 0, 10_000, 20_000), hold(0, 21_000, 30_000, 40_000), hold(1, 5_000, 45_000, 50_000)];
+        let turn = Turn { holds, begin: 0, end: 1_000_000_000 };
+        let Figures::Handover { handovers_per_second, acquisitions_per_second, time, shares, .. } =
+            figures(vec![turn])
+        else {
+            panic!("other figures");
+        };
+        assert_eq!((handovers_per_second, acquisitions_per_second), (1.0, 3.0));
+        assert_eq!((time.count, time.max.round()), (1, 5.0));
+        assert_eq!(shares[..3], [2, 1, 0]);
+    }
+
+    #[test]
+    fn two_holders_at_once_are_seen() {
+        let holds = vec![hold(0, 0, 10, 100), hold(1, 0, 20, 30), hold(2, 0, 50, 60), hold(3, 0, 100, 110)];
+        let Figures::Handover { overlaps, .. } = figures(vec![Turn { holds, begin: 0, end: 1_000 }]) else {
+            panic!("other figures");
+        };
+        assert_eq!(overlaps, 2);
+    }
+}
