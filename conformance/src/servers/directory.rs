@@ -1,6 +1,6 @@
 use std::{fs, io, net::SocketAddr, path::Path};
 
-use tempfile::TempDir;
+use crate::servers::scratch::Scratch;
 
 use super::scratch;
 use crate::{Lever, Server};
@@ -9,7 +9,7 @@ use crate::{Lever, Server};
 #[derive(Debug)]
 pub struct Directory {
     scheme: &'static str,
-    root: TempDir,
+    root: Scratch,
 }
 
 impl Directory {

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::servers::scratch::Scratch;
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use super::scratch;
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 pub struct Etcd {
     members: Vec<Member>,
     program: String,
-    _root: TempDir,
+    _root: Scratch,
 }
 
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::servers::scratch::Scratch;
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use super::scratch;
 use crate::{
@@ -26,7 +26,7 @@ pub struct Mysql {
     oracle: Option<PathBuf>,
     address: SocketAddr,
     options: Vec<String>,
-    root: TempDir,
+    root: Scratch,
     process: Mutex<Option<Child>>,
 }
 

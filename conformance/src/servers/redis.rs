@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::servers::scratch::Scratch;
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use super::{clock::WallClock, resp, scratch};
 use crate::{
@@ -24,7 +24,7 @@ pub struct Redis {
     address: SocketAddr,
     options: Vec<String>,
     /// The log, the data in a folder of their own, and what moves the clock.
-    root: TempDir,
+    root: Scratch,
     process: Mutex<Option<Child>>,
     clock: Mutex<Option<WallClock>>,
 }

@@ -1,45 +1,79 @@
-use std::{fs, io, path::Path, process};
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+    time::Duration,
+};
 
-use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
 
 /// A directory that goes away with the value: in memory where there is such a place, since the suite
 /// proves no disk.
-pub(crate) fn scratch() -> io::Result<TempDir> {
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    folder: TempDir,
+    /// Locked as long as the value lives, whatever becomes of its process.
+    _in_use: File,
+}
+
+/// How old a directory is before anybody doubts that it is in use: long enough to lock it after it was made.
+const SETTLED: Duration = Duration::from_secs(10);
+
+const PREFIX: &str = "polylock-suite-";
+
+pub(crate) fn scratch() -> io::Result<Scratch> {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
     // A program that is killed cannot tidy up; the next one does it.
     for entry in fs::read_dir(&parent)?.flatten() {
-        if is_left_over(&entry.file_name().to_string_lossy()) {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if ours && is_left_over(&entry.path()).unwrap_or(false) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-    tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", process::id())).tempdir_in(parent)
+    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+    let in_use = File::open(folder.path())?;
+    in_use.lock()?;
+    Ok(Scratch { folder, _in_use: in_use })
 }
 
-const PREFIX: &str = "polylock-suite-";
+impl Scratch {
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
 
-/// Whether the name is that of a scratch directory whose process is gone.
-fn is_left_over(name: &str) -> bool {
-    let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
-    let pid = pid.and_then(|(pid, _)| pid.parse().ok()).and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+/// Whether nobody uses the directory any more. Its lock tells it across containers too, unlike a process's number.
+fn is_left_over(path: &Path) -> io::Result<bool> {
+    let folder = File::open(path)?;
+    let settled = folder.metadata()?.modified()?.elapsed().is_ok_and(|age| age >= SETTLED);
+    Ok(settled && folder.try_lock().is_ok())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
-    fn only_what_a_dead_process_left_is_left_over() {
+    fn only_what_nobody_uses_any_more_is_left_over() {
         let own = scratch().unwrap();
-        assert!(!is_left_over(&own.path().file_name().unwrap().to_string_lossy()));
-        let mut child = process::Command::new("true").spawn().unwrap();
-        let pid = child.id();
-        child.wait().unwrap();
-        assert!(is_left_over(&format!("{PREFIX}{pid}-x")));
-        for other in ["polylock", "polylock-suite-", "polylock-suite-1x-y", "home"] {
-            assert!(!is_left_over(other), "{other}");
-        }
+        let age = |path: &Path| File::open(path)?.set_modified(SystemTime::now() - SETTLED * 2);
+        age(own.path()).unwrap();
+        assert!(!is_left_over(own.path()).unwrap(), "it is in use");
+        let other = tempfile::tempdir_in(own.path()).unwrap();
+        assert!(!is_left_over(other.path()).unwrap(), "it may be about to be used");
+        age(other.path()).unwrap();
+        assert!(is_left_over(other.path()).unwrap());
+    }
+
+    #[test]
+    fn what_a_killed_program_left_is_removed() {
+        let own = scratch().unwrap();
+        let left = tempfile::Builder::new().prefix(PREFIX).tempdir_in(own.path().parent().unwrap()).unwrap();
+        File::open(left.path()).unwrap().set_modified(SystemTime::now() - SETTLED * 2).unwrap();
+        let next = scratch().unwrap();
+        assert!(!left.path().exists() && own.path().exists() && next.path().exists());
     }
 }

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::servers::scratch::Scratch;
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use super::scratch;
 use crate::{
@@ -27,7 +27,7 @@ const JARS: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j
 #[derive(Debug)]
 pub struct ZooKeeper {
     members: Vec<Member>,
-    _root: TempDir,
+    _root: Scratch,
 }
 
 #[derive(Debug)]
