@@ -18,6 +18,10 @@ pub struct Claim {
     /// `true` while the caller waits: a backend with a queue keeps the claim in it. `false` for a
     /// single try, which leaves nothing behind when the lock is busy.
     pub queue: bool,
+    /// `true` if nothing was asked for this claim before, so that the server certainly knows nothing of it:
+    /// a backend may skip the search for what an earlier attempt has left. Only the first attempt of a claim
+    /// is so; `false` is always right.
+    pub fresh: bool,
     /// Who this is, for people: `host:pid` by default, at most 64 printable ASCII characters without
     /// spaces. Servers store it beside the owner; it decides nothing.
     pub label: Arc<str>,
@@ -27,13 +31,20 @@ impl Claim {
     /// A claim that does not wait, labelled `-`.
     #[must_use]
     pub fn new(name: Name, owner: Owner, lease: Duration) -> Self {
-        Self { name, owner, lease, queue: false, label: "-".into() }
+        Self { name, owner, lease, queue: false, fresh: false, label: "-".into() }
     }
 
     /// The same claim, waiting or not.
     #[must_use]
     pub fn queued(mut self, queue: bool) -> Self {
         self.queue = queue;
+        self
+    }
+
+    /// The same claim, never asked for before or perhaps asked for.
+    #[must_use]
+    pub fn fresh(mut self, fresh: bool) -> Self {
+        self.fresh = fresh;
         self
     }
 

@@ -46,6 +46,13 @@ impl Loose {
         &self.claim.as_ref().expect("a loose claim has its claim until it is consumed").0
     }
 
+    /// From now on an earlier attempt may have left something on the server.
+    pub(crate) fn asked(&mut self) {
+        if let Some((claim, ..)) = &mut self.claim {
+            claim.fresh = false;
+        }
+    }
+
     /// From now on it is renewed, and released only between renewals.
     pub(crate) fn renewed_under(&mut self, renewing: Arc<Mutex<()>>) {
         self.renewing = Some(renewing);

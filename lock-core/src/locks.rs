@@ -178,8 +178,8 @@ impl Shared {
     pub(crate) fn claim(&self, name: &Name, queue: bool) -> Result<Loose> {
         let owner = Owner::random()?;
         let terms = &self.verbs.terms;
-        let claim =
-            Claim::new(name.clone(), owner, terms.lease()).queued(queue).labelled(terms.label.clone());
+        let claim = Claim::new(name.clone(), owner, terms.lease());
+        let claim = claim.queued(queue).fresh(true).labelled(terms.label.clone());
         let entry = self.ledger.enter(owner, name.clone());
         Ok(Loose::new(claim, entry, &self.tasks, self.janitor.clone()))
     }

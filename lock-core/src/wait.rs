@@ -24,8 +24,6 @@ pub(crate) struct Waiter {
     polls: Backoff,
     retries: Backoff,
     failing_since: Option<Moment>,
-    /// Whether an earlier attempt may have left something on the server.
-    asked_before: bool,
     /// When the claim was last told that the lock may be free.
     woken: Option<Moment>,
 }
@@ -54,7 +52,6 @@ impl Waiter {
             polls: Backoff::new(Duration::from_millis(10), Duration::from_millis(500)),
             retries: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             failing_since: None,
-            asked_before: false,
             woken: None,
         }
     }
@@ -155,7 +152,7 @@ impl Waiter {
 
     fn busy(&mut self, busy: Busy) -> Outcome {
         self.turn.heard(Ok(()));
-        self.asked_before = true;
+        self.asked();
         self.failing_since = None;
         self.retries.reset();
         if self.is_out_of_patience() {
@@ -183,7 +180,7 @@ impl Waiter {
         let permanent = !error.is_transient() && !mutants::active("permanent-errors-retried");
         if permanent || hopeless || self.is_out_of_patience() {
             if error.is_refusal()
-                && !self.asked_before
+                && self.claim().fresh
                 && let Some(loose) = self.loose.take()
             {
                 loose.gone();
@@ -191,12 +188,18 @@ impl Waiter {
             return Outcome::Done(Err(error));
         }
         debug!(name = %self.claim().name, %error, "asking again");
-        self.asked_before = true;
+        self.asked();
         Outcome::Again(Pause { wake: None, at_most: self.retries.pause(), word: Err(error) })
     }
 
     fn is_out_of_patience(&self) -> bool {
         self.until.is_some_and(|until| self.locks.shared.verbs.clock.now() >= until)
+    }
+
+    fn asked(&mut self) {
+        if let Some(loose) = &mut self.loose {
+            loose.asked();
+        }
     }
 
     fn claim(&self) -> &crate::Claim {

@@ -3,11 +3,15 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
+use async_trait::async_trait;
 use lock_core::{
-    ErrorKind, Locks,
-    wrap::{Injection, Verb},
+    Attempt, Backend, Claim, ErrorKind, Guarantees, Locks, Owner, Released, Renewal, Result,
+    wrap::{Faulty, Injection, Verb},
 };
 use support::{TTL, World, millis, secs};
 use tokio::time::{Instant, timeout};
@@ -288,4 +292,55 @@ async fn nothing_is_remembered_of_names_that_nobody_wants() {
 
 async fn close(locks: &Locks) -> usize {
     locks.close(secs(0)).await.len()
+}
+
+/// Notes for each claim whether its attempts were said to be the first.
+#[derive(Debug)]
+struct Noting<B> {
+    backend: B,
+    fresh: Arc<Mutex<HashMap<Owner, Vec<bool>>>>,
+}
+
+#[async_trait]
+impl<B: Backend> Backend for Noting<B> {
+    fn guarantees(&self) -> Guarantees {
+        self.backend.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
+        self.fresh.lock().unwrap().entry(claim.owner).or_default().push(claim.fresh);
+        self.backend.acquire(claim).await
+    }
+
+    async fn renew(&self, claim: &Claim) -> Result<Renewal> {
+        self.backend.renew(claim).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Released> {
+        self.backend.release(claim).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_attempt_of_a_claim_is_fresh() {
+    let world = World::new();
+    let (rival, _) = world.client();
+    let (backend, script) = Faulty::new(world.store.clone());
+    let fresh = Arc::default();
+    let backend = Noting { backend, fresh: Arc::clone(&fresh) };
+    let locks = Locks::with_clock(backend, World::options(), Arc::new(world.clock.clone())).unwrap();
+    let lock = locks.lock("x").unwrap();
+    // Refused, which left nothing; lost with its reply, which may have; busy, which has.
+    for first in [Injection::Refuse, Injection::LoseReply, Injection::Pass] {
+        let held = rival.lock("x").unwrap().acquire().await.unwrap();
+        script.next(Verb::Acquire, first);
+        assert!(lock.acquire_within(secs(30)).await.unwrap().is_none());
+        held.release().await.unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    }
+    let fresh = fresh.lock().unwrap();
+    assert_eq!(fresh.len(), 9, "a claim for each call");
+    assert!(fresh.values().filter(|attempts| attempts.len() > 1).count() >= 3, "{fresh:?}");
+    assert!(fresh.values().all(|attempts| attempts[0] && !attempts[1..].contains(&true)), "{fresh:?}");
 }

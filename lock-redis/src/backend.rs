@@ -93,13 +93,13 @@ impl Backend for RedisBackend {
         let listener = [&owner_tag(claim.owner), &*keys.lock].concat();
         // An ear from before the look hears every promotion that the look did not see.
         let ear = if claim.queue { link.ear(&listener) } else { None };
-        let holder = match self.look(&link, claim, &keys, ear.as_ref()).await? {
+        let holder = match self.look(&link, claim, &keys, ear.as_ref(), claim.fresh).await? {
             Look::Held(grant) => return Ok(Attempt::Held(grant)),
             Look::Busy(holder) if ear.is_some() || !claim.queue => return Ok(self.busy(claim, ear, holder)),
             Look::Busy(holder) => holder,
         };
         let Some(ear) = link.listen(&listener).await else { return Ok(self.busy(claim, None, holder)) };
-        match self.look(&link, claim, &keys, Some(&ear)).await? {
+        match self.look(&link, claim, &keys, Some(&ear), false).await? {
             Look::Held(grant) => Ok(Attempt::Held(grant)),
             Look::Busy(holder) => Ok(self.busy(claim, Some(ear), holder)),
         }
@@ -159,12 +159,20 @@ struct Holder {
 
 impl RedisBackend {
     /// Takes the lock if it is free, keeps it for a further lease if it is this claim's, or keeps the
-    /// claim's place in the queue, where the ear is told of its turn.
-    async fn look(&self, link: &Link, claim: &Claim, keys: &Keys, ear: Option<&Ear>) -> Result<Look> {
+    /// claim's place in the queue, where the ear is told of its turn. A `fresh` claim has no place there yet:
+    /// the server need not look for one.
+    async fn look(
+        &self,
+        link: &Link,
+        claim: &Claim,
+        keys: &Keys,
+        ear: Option<&Ear>,
+        fresh: bool,
+    ) -> Result<Look> {
         let owner = owner_tag(claim.owner);
         let length = milliseconds(claim.lease).to_string();
         let label = [":", &claim.label].concat();
-        let args = [&*owner, &length, &label, ear.map_or("", Ear::bell)];
+        let args = [&*owner, &length, &label, ear.map_or("", Ear::bell), if fresh { "1" } else { "0" }];
         let args = if claim.queue { &args[..] } else { &args[..3] };
         let (since, answer) = self.run(link, &self.scripts.acquire, &keys.all(), args).await;
         match answer.map_err(|refused| error::from_redis(&refused))? {

@@ -90,6 +90,28 @@ async fn a_promotion_leaves_what_is_left_of_the_lease_and_no_less() {
 }
 
 #[tokio::test]
+async fn a_first_attempt_queues_behind_the_living_only() {
+    let server = Server::start(&[]);
+    let backend = server.backend().await;
+    held(&backend, &claim_for(Duration::from_secs(2))).await;
+    busy(&backend, &claim_for(Duration::from_millis(200))).await;
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let [second, third] = [0, 1].map(|_| claim("a").fresh(true));
+    // The one in front is gone, so this one has to look when the holder's lease ends.
+    let first_in_line = busy(&backend, &second).await;
+    assert!(first_in_line.recheck_within < Duration::from_secs(2), "{first_in_line:?}");
+    let behind = busy(&backend, &third).await;
+    assert_eq!(behind.recheck_within, third.lease / 3);
+    let owner = |place: &String| place.split(':').next().map(str::to_owned);
+    let expected = [second.owner, third.owner].map(|owner| Some(owner.to_hex()));
+    assert_eq!(places(&server).iter().map(owner).collect::<Vec<_>>(), expected);
+    assert!(server.ask::<i64>("PTTL polylock:{a}:queue") > 9_000, "as long as its longest place");
+    // Another attempt finds its place.
+    busy(&backend, &second.fresh(false)).await;
+    assert_eq!(places(&server).len(), 2);
+}
+
+#[tokio::test]
 async fn claims_are_served_in_their_order_and_the_others_are_not_disturbed() {
     let server = Server::start(&[]);
     let backend = server.backend().await;

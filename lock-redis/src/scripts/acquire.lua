@@ -1,4 +1,5 @@
--- ARGV: "owner:", lease in milliseconds, ":label"; and of a claim that waits its bell, perhaps empty.
+-- ARGV: "owner:", lease in milliseconds, ":label"; and of a claim that waits its bell, perhaps empty, and '1' if
+-- it certainly has no place in the queue yet.
 -- Answers the fencing token, or {the holder's value, its remaining milliseconds, how many wait in front}.
 local value = redis.call('GET', KEYS[1])
 if value and string.sub(value, 1, 33) == ARGV[1] then
@@ -19,20 +20,25 @@ if ARGV[4] and left >= 0 and string.match(value, '^%x+:%d+:') then
   local now = milliseconds(redis.call('TIME'))
   -- Rounded up, so that what is kept is never less than what was asked for.
   local deadline = now + ARGV[2] + 1
+  local place = ARGV[1] .. string.format('%.0f', deadline) .. ':' .. ARGV[4] .. ARGV[3]
+  local first = redis.call('LINDEX', KEYS[3], 0)
+  if ARGV[5] == '1' and not (first and deadline_of(first) <= now) then
+    ahead = redis.call('RPUSH', KEYS[3], place) - 1
+    if redis.call('PTTL', KEYS[3]) < deadline - now then redis.call('PEXPIRE', KEYS[3], deadline - now) end
+    return {value, left, ahead}
+  end
   local last, own = deadline, nil
-  for _, place in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
-    local owner, ends = string.match(place, '^(%x+:)(%d+)')
-    ends = tonumber(ends) or 0
-    if owner == ARGV[1] then
+  for _, other in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
+    local ends = deadline_of(other)
+    if string.sub(other, 1, 33) == ARGV[1] then
       own = ahead
     elseif ends <= now then
-      redis.call('LREM', KEYS[3], 1, place)
+      redis.call('LREM', KEYS[3], 1, other)
     else
       last = math.max(last, ends)
       if not own then ahead = ahead + 1 end
     end
   end
-  local place = ARGV[1] .. string.format('%.0f', deadline) .. ':' .. ARGV[4] .. ARGV[3]
   if own then redis.call('LSET', KEYS[3], own, place) else redis.call('RPUSH', KEYS[3], place) end
   redis.call('PEXPIRE', KEYS[3], last - now)
 end

@@ -6,6 +6,10 @@ local function milliseconds(time)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+local function deadline_of(place)
+  return tonumber(string.match(place, '^%x+:(%d+)')) or 0
+end
+
 -- The next token, in digits: the larger of counter and clock, so that tokens grow even if the counter is
 -- lost with the data. Nothing if the counter is not one of a lock.
 local function next_token(time)
