@@ -5,8 +5,8 @@ use lock_core::{Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Moment, R
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    MysqlOptions, acquires::Acquires, bell::Bell, crowd::Crowd, dial::Dialer, pool::Pool, server,
-    store::Store,
+    MysqlOptions, acquires::Acquires, bell::Bell, crowd::Crowd, dial::Dialer, pool::Pool, renewals::Renewals,
+    server, store::Store,
 };
 
 /// Locks in a table of a MySQL or MariaDB server.
@@ -21,6 +21,7 @@ use crate::{
 pub struct MysqlBackend {
     store: Arc<Store>,
     acquires: Arc<Acquires>,
+    renewals: Arc<Renewals>,
     runtime: Handle,
     address: String,
     guarantees: Guarantees,
@@ -63,8 +64,10 @@ impl MysqlBackend {
         let statements = Arc::new(statements);
         let crowd = Arc::new(Crowd::default());
         let bell = Bell::new(pool.clone(), statements.clone(), crowd.clone(), runtime.clone());
-        let store = Arc::new(Store { pool, statements, bell, crowd });
-        Ok(Self { store, acquires: Arc::default(), runtime, address: options.address(), guarantees })
+        let store = Arc::new(Store::new(pool, statements, bell, crowd));
+        let renewals = Arc::new(Renewals::new(store.clone(), runtime.clone()));
+        let (acquires, address) = (Arc::default(), options.address());
+        Ok(Self { store, acquires, renewals, runtime, address, guarantees })
     }
 
     /// Runs a step in a task of its own.
@@ -74,7 +77,7 @@ impl MysqlBackend {
         step: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let (mut reply, answer) = oneshot::channel();
-        let patience = (claim.lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
+        let patience = patience(claim);
         self.runtime.spawn(async move {
             let abandoned = async {
                 reply.closed().await;
@@ -87,9 +90,17 @@ impl MysqlBackend {
                 () = abandoned => {}
             }
         });
-        let gone = |e| Error::new(ErrorKind::NoRuntime, "the tokio runtime has shut down").with_source(e);
         answer.await.map_err(gone)?
     }
+}
+
+/// How long a step may still take that nobody waits for any more.
+pub(crate) fn patience(claim: &Claim) -> Duration {
+    (claim.lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500))
+}
+
+fn gone(error: oneshot::error::RecvError) -> Error {
+    Error::new(ErrorKind::NoRuntime, "the tokio runtime has shut down").with_source(error)
 }
 
 #[async_trait]
@@ -112,8 +123,7 @@ impl Backend for MysqlBackend {
     }
 
     async fn renew(&self, claim: &Claim) -> Result<Renewal> {
-        let (store, wanted) = (self.store.clone(), claim.clone());
-        self.run(claim, async move { store.renew(&wanted).await }).await
+        self.renewals.ask(claim).await.map_err(gone)?
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released> {

@@ -9,6 +9,7 @@ mod crowd;
 mod dial;
 mod error;
 mod pool;
+mod renewals;
 mod server;
 mod statements;
 mod store;

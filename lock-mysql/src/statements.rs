@@ -78,6 +78,19 @@ impl Statements {
         AssertSqlSafe(self.renew.clone())
     }
 
+    /// Renews claims of one lease. No owner is another name's, so that the two lists fit together in one way.
+    pub(crate) fn renew_together(&self, claims: &[Claim]) -> AssertSqlSafe<String> {
+        let list = |each: &dyn Fn(&Claim) -> String| claims.iter().map(each).collect::<Vec<_>>().join(", ");
+        AssertSqlSafe(format!(
+            "UPDATE `{}` SET deadline = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND, version = version + 1 \
+             WHERE name IN ({}) AND owner IN ({}) AND deadline > UTC_TIMESTAMP(6)",
+            self.leases,
+            claims.first().map_or(1, |claim| Self::length(claim.lease)),
+            list(&|claim| hex(claim.name.as_str())),
+            list(&|claim| hex(claim.owner.as_bytes())),
+        ))
+    }
+
     /// Gives up a lock that nobody waits for.
     pub(crate) fn release(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(self.release.clone())

@@ -1,8 +1,13 @@
-use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::{
     TryStreamExt,
-    future::{self, select},
+    future::{self, join_all, select},
 };
 use lock_core::{Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result};
 use sqlx::{Either, Row, mysql::MySqlRow};
@@ -27,9 +32,15 @@ pub(crate) struct Store {
     pub(crate) statements: Arc<Statements>,
     pub(crate) bell: Bell,
     pub(crate) crowd: Arc<Crowd>,
+    /// Until when claims are renewed one by one.
+    singly: Mutex<Option<Moment>>,
 }
 
 impl Store {
+    pub(crate) fn new(pool: Arc<Pool>, statements: Arc<Statements>, bell: Bell, crowd: Arc<Crowd>) -> Self {
+        Self { pool, statements, bell, crowd, singly: Mutex::default() }
+    }
+
     /// `since` is a moment before the call. The lease counts from there, even if it took two requests: a
     /// caller's ttl begins when it asks.
     pub(crate) async fn acquire(&self, claim: &Claim, since: Moment) -> Result<Attempt> {
@@ -42,7 +53,41 @@ impl Store {
         }
     }
 
-    pub(crate) async fn renew(&self, claim: &Claim) -> Result<Renewal> {
+    /// Renews claims that ask for the same lease, with one statement if it can.
+    ///
+    /// If one of them is lost, or its row locked by somebody, each is renewed for itself; the latter is not tried
+    /// again for a whole lease.
+    pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        if let [first, _, ..] = claims
+            && self.renews_together()
+        {
+            let together = tokio::time::timeout(first.lease / 24, self.try_renew_together(claims)).await;
+            match together {
+                Ok(Ok(Some(since))) => {
+                    return claims.iter().map(|claim| Ok(Renewal::Kept(lease(claim, since)))).collect();
+                }
+                Ok(Ok(None)) => {}
+                failed => {
+                    if failed.is_ok_and(|renewed| renewed.is_err_and(|failure| failure.is_broken())) {
+                        self.pool.forget();
+                    }
+                    *self.singly.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(Moment::now() + first.lease);
+                }
+            }
+        }
+        join_all(claims.iter().map(|claim| self.renew_singly(claim))).await
+    }
+
+    fn renews_together(&self) -> bool {
+        let mut singly = self.singly.lock().unwrap_or_else(PoisonError::into_inner);
+        if singly.is_some_and(|until| until <= Moment::now()) {
+            *singly = None;
+        }
+        singly.is_none()
+    }
+
+    async fn renew_singly(&self, claim: &Claim) -> Result<Renewal> {
         let mut repeats = REPEATS;
         loop {
             match self.try_renew(claim).await {
@@ -156,6 +201,15 @@ impl Store {
             (true, _) => claim.lease / 3,
         };
         Ok(Attempt::Busy(Busy::new(None, recheck_within)))
+    }
+
+    /// When all were renewed; `None` if not all were, and perhaps some.
+    async fn try_renew_together(&self, claims: &[Claim]) -> Result<Option<Moment>, Failure> {
+        let mut lent = self.pool.lend().await?;
+        let since = Moment::now();
+        let kept = sqlx::raw_sql(self.statements.renew_together(claims)).execute(&mut *lent).await?;
+        self.pool.give_back(lent);
+        Ok((kept.rows_affected() == claims.len() as u64).then_some(since))
     }
 
     async fn try_renew(&self, claim: &Claim) -> Result<Renewal, Failure> {
