@@ -1,7 +1,7 @@
 //! Every workload on every backend, on servers of its own whose data is in memory.
 //!
 //! `cargo xtask bench` builds this and runs it. Arguments: names of backends to choose some, `--quick`,
-//! `--rounds=N`, `--seconds=S`, `--json=FILE`, and `--docs` to write `docs/benchmarks.md` and
+//! `--only=WORKLOAD,…`, `--rounds=N`, `--seconds=S`, `--json=FILE`, and `--docs` to write `docs/benchmarks.md` and
 //! `docs/benchmarks.html`.
 
 use std::{collections::BTreeSet, error::Error, fs, path::Path, process::ExitCode};
@@ -67,6 +67,10 @@ fn bench() -> Result<ExitCode, Box<dyn Error>> {
     let mut plan = Plan::new(urls);
     if arguments.iter().any(|argument| argument == "--quick") {
         plan = plan.quick();
+    }
+    if let Some(only) = value("--only") {
+        let named = |name: &str| serde_json::from_value(name.into());
+        plan.workloads = only.split(',').map(named).collect::<Result<_, _>>()?;
     }
     plan.rounds = value("--rounds").map_or(Ok(plan.rounds), str::parse)?;
     plan.seconds = value("--seconds").map_or(Ok(plan.seconds), str::parse)?;

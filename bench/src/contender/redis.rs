@@ -47,8 +47,10 @@ impl Contender for Raw {
 
     async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {
         let mut connection = dial(place).await?;
-        let acquire = Script::new(include_str!("../../../lock-redis/src/scripts/acquire.lua"));
-        let release = Script::new(include_str!("../../../lock-redis/src/scripts/release.lua"));
+        let queue = include_str!("../../../lock-redis/src/scripts/queue.lua");
+        let acquire = [queue, include_str!("../../../lock-redis/src/scripts/acquire.lua")].concat();
+        let release = [queue, include_str!("../../../lock-redis/src/scripts/release.lua")].concat();
+        let (acquire, release) = (Script::new(&acquire), Script::new(&release));
         for script in [&acquire, &release] {
             script.load_async(&mut connection).await?;
         }
@@ -76,7 +78,7 @@ impl Client for RawClient {
             acquire: self.acquire.get_hash().into(),
             release: self.release.get_hash().into(),
             fence: format!("{key}:fence"),
-            wake: format!("{key}:wake"),
+            queue: format!("{key}:queue"),
             key,
             owner: String::new(),
         }))
@@ -89,7 +91,7 @@ struct RawLock {
     release: String,
     key: String,
     fence: String,
-    wake: String,
+    queue: String,
     owner: String,
 }
 
@@ -98,8 +100,8 @@ impl Lock for RawLock {
     async fn acquire(&mut self) -> Result {
         self.owner = format!("{}:", polylock::Owner::random()?.to_hex());
         let mut call = cmd("EVALSHA");
-        call.arg(&self.acquire).arg(2).arg(&self.key).arg(&self.fence);
-        call.arg(&self.owner).arg(LEASE.as_millis() as u64).arg(":host:1234");
+        call.arg(&self.acquire).arg(3).arg(&self.key).arg(&self.fence).arg(&self.queue);
+        call.arg(&self.owner).arg(LEASE.as_millis() as u64).arg(":host:1234").arg("").arg("1");
         match call.query_async::<Value>(&mut self.connection).await? {
             Value::Int(_) => Ok(()),
             other => Err(Failure::new(format!("the bare lock is taken: {other:?}"))),
@@ -108,7 +110,7 @@ impl Lock for RawLock {
 
     async fn release(&mut self) -> Result {
         let mut call = cmd("EVALSHA");
-        call.arg(&self.release).arg(1).arg(&self.key).arg(&self.owner).arg(&self.wake);
+        call.arg(&self.release).arg(3).arg(&self.key).arg(&self.fence).arg(&self.queue).arg(&self.owner);
         released(call.query_async(&mut self.connection).await?)
     }
 }
@@ -182,8 +184,9 @@ impl Lock for UnfencedLock {
     }
 }
 
-/// Redisson's documented scheme, in small: who is refused subscribes to the lock's channel; a release
-/// publishes, which wakes one waiter of each process; the woken race for the lock.
+/// Redisson's documented scheme, in small: who is refused subscribes to the lock's channel, on a connection that
+/// is there for subscriptions; a release publishes, which wakes one waiter of each process; the woken race for
+/// the lock.
 struct SubscribeAndRace;
 
 const TAKE: &str = "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then \
@@ -213,12 +216,13 @@ impl Contender for SubscribeAndRace {
             }
             Ok::<(), Infallible>(())
         });
-        let mut connection = dial_with(place, config).await?;
+        let subscriptions = dial_with(place, config).await?;
+        let mut connection = dial(place).await?;
         let scripts = [Script::new(TAKE), Script::new(GIVE)];
         for script in &scripts {
             script.load_async(&mut connection).await?;
         }
-        Ok(Arc::new(RaceClient { connection, scripts, channels, next: AtomicU64::new(0) }))
+        Ok(Arc::new(RaceClient { connection, subscriptions, scripts, channels, next: AtomicU64::new(0) }))
     }
 }
 
@@ -254,6 +258,7 @@ impl Channels {
 
 struct RaceClient {
     connection: MultiplexedConnection,
+    subscriptions: MultiplexedConnection,
     scripts: [Script; 2],
     channels: Arc<Channels>,
     next: AtomicU64,
@@ -266,6 +271,7 @@ impl Client for RaceClient {
         let channel = format!("{key}:channel");
         Ok(Box::new(RaceLock {
             connection: self.connection.clone(),
+            subscriptions: self.subscriptions.clone(),
             hashes: [0, 1].map(|i| self.scripts[i].get_hash().to_owned()),
             owner: format!("{}:{}", polylock::Owner::random()?.to_hex(), self.next.fetch_add(1, Relaxed)),
             told: self.channels.of(&channel),
@@ -277,6 +283,7 @@ impl Client for RaceClient {
 
 struct RaceLock {
     connection: MultiplexedConnection,
+    subscriptions: MultiplexedConnection,
     hashes: [String; 2],
     key: String,
     channel: String,
@@ -296,7 +303,7 @@ impl RaceLock {
     /// The first who waits subscribes for the whole process; this stand-in stays subscribed.
     async fn subscribe(&mut self) -> Result {
         if self.told.subscribed.send_if_modified(|subscribed| !std::mem::replace(subscribed, true)) {
-            cmd("SUBSCRIBE").arg(&self.channel).exec_async(&mut self.connection).await?;
+            cmd("SUBSCRIBE").arg(&self.channel).exec_async(&mut self.subscriptions).await?;
         }
         Ok(())
     }

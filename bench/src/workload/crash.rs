@@ -90,6 +90,9 @@ fn on_the_server(place: &Place, length: Duration) -> Duration {
 pub(crate) async fn hold_one(place: &Place, parent: &mut Parent, ttl: Duration) -> Result {
     let renewals = Arc::new(Renewals::default());
     let locks = Watched::connect(place, Options::default().with_ttl(ttl), renewals.clone()).await?;
+    // A lease counts from before the request, on the server from when it is there: no connection is made, and
+    // no table, in between.
+    locks.lock(place.name("crash-first"))?.acquire().await?.release().await?;
     let guard = locks.lock(place.name("crash"))?.acquire().await?;
     let mut told = None;
     while guard.is_held() {

@@ -51,18 +51,19 @@ pub(crate) async fn uncontended(arena: &Arena<'_>) -> (Findings, bool) {
     (arena.entrants.iter().map(|entrant| entrant.who.clone()).zip(outcomes).collect(), pinned.is_some())
 }
 
-/// One pair each, over and over; who comes first changes.
+/// One pair each, over and over, in an order that is drawn anew each time: nobody always comes right after the
+/// one who leaves the caches cold.
 async fn alternate(
     runners: &mut [std::result::Result<Runner, Without>],
     span: Duration,
     add: impl Fn(&mut Runner, u64, u64) + Send + Sync,
 ) {
     let end = now() + span.as_nanos() as u64;
-    let count = runners.len();
-    let mut first = 0;
+    let mut order: Vec<_> = (0..runners.len()).collect();
     while now() < end {
-        for i in 0..count {
-            let slot = &mut runners[(first + i) % count];
+        fastrand::shuffle(&mut order);
+        for &i in &order {
+            let slot = &mut runners[i];
             let Ok(runner) = slot else { continue };
             match paired(runner).await {
                 Ok((acquire, release)) => add(runner, acquire, release),
@@ -72,7 +73,6 @@ async fn alternate(
         if runners.iter().all(std::result::Result::is_err) {
             return;
         }
-        first = (first + 1) % count;
     }
 }
 
