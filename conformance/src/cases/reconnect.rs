@@ -189,7 +189,7 @@ async fn a_waiter_goes_on_after_its_own_link_was_silent(stage: Stage) -> Outcome
 /// A client whose leases last longer than a server's restart, and whose requests are not given up, even on
 /// a slow machine.
 pub(super) async fn patient(stage: &Stage) -> Result<Client, Failure> {
-    stage.client_with(stage.options().with_ttl(stage.part(6.0))).await
+    stage.client_with(stage.options().with_ttl(stage.part(10.0))).await
 }
 
 /// The holder's lease is renewed by the new server, and the waiter waits for its release.

@@ -1,8 +1,6 @@
 use std::{fs, io, net::SocketAddr, path::Path};
 
-use crate::servers::scratch::Scratch;
-
-use super::scratch;
+use super::{Scratch, scratch};
 use crate::{Lever, Server};
 
 /// A fresh directory as a server: what backends that keep locks in files are given.

@@ -9,10 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::servers::scratch::Scratch;
 use rustix::process::Signal;
 
-use super::scratch;
+use super::{Scratch, scratch};
 use crate::{
     Lever, Need, Server,
     process::{guarded, kill, signal, spawn},

@@ -9,10 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::servers::scratch::Scratch;
 use rustix::process::Signal;
 
-use super::{clock::WallClock, resp, scratch};
+use super::{Scratch, clock::WallClock, resp, scratch};
 use crate::{
     Lever, Need, Server,
     process::{guarded, kill, signal, spawn},
