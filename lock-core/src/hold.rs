@@ -165,7 +165,7 @@ impl Hold {
         if is_blind() {
             return;
         }
-        if self.verbs.clock.now() >= state.valid_until {
+        if state.loss.is_none() && self.verbs.clock.now() >= state.valid_until {
             self.set(state, Loss::Expired);
         }
     }

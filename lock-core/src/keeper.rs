@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{Loss, Moment, Renewal, Signal, backoff::Backoff, hold::Hold, mutants, verbs::Verbs};
+use crate::{Loss, Moment, Renewal, Signal, backoff::Backoff, hold::Hold, mutants};
 
 /// The task that renews one held claim and tells its loss. The guard releases, at its end.
 #[derive(Debug)]
@@ -21,16 +21,11 @@ impl Keeper {
         hold: Arc<Hold>,
         closing: watch::Receiver<Option<Moment>>,
         doubt: Option<Signal>,
+        now: Moment,
     ) -> Self {
-        let verbs = hold.verbs();
-        let now = verbs.clock.now();
         let first_renewal = next_renewal(&hold);
-        let max_hold = verbs.terms.max_hold.map(|most| now + most);
+        let max_hold = hold.verbs().terms.max_hold.map(|most| now + most);
         Self { hold: EndOnDrop(hold), closing, doubt, first_renewal, max_hold }
-    }
-
-    pub(crate) fn verbs(&self) -> &Verbs {
-        self.hold.0.verbs()
     }
 
     /// When it has something to do, if nothing happens before.

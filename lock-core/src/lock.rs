@@ -79,8 +79,9 @@ impl Lock {
         let loose = shared.claim(&self.name, false)?;
         match shared.verbs.acquire(loose.claim()).await {
             Ok(Attempt::Held(grant)) => {
-                shared.check_of_use(loose.claim(), &grant)?;
-                Ok(Some(shared.keep(loose, grant)))
+                let now = shared.verbs.clock.now();
+                shared.check_of_use(loose.claim(), &grant, now)?;
+                Ok(Some(shared.keep(loose, grant, now)))
             }
             Ok(Attempt::Busy(_)) => {
                 // A try leaves nothing behind when it is busy.

@@ -185,8 +185,8 @@ impl Shared {
     }
 
     /// Refuses a grant that came when its lease had no use left.
-    pub(crate) fn check_of_use(&self, claim: &Claim, grant: &Grant) -> Result<()> {
-        if self.verbs.clock.now() < self.verbs.terms.valid_until(grant.lease) {
+    pub(crate) fn check_of_use(&self, claim: &Claim, grant: &Grant, now: Moment) -> Result<()> {
+        if now < self.verbs.terms.valid_until(grant.lease) {
             return Ok(());
         }
         let text = "the grant came after the usable part of its lease was over";
@@ -194,11 +194,11 @@ impl Shared {
     }
 
     /// Turns the server's grant into a guard; a keeper renews it, at once if a third of its lease is over already.
-    pub(crate) fn keep(&self, loose: Loose, grant: Grant) -> Guard {
+    pub(crate) fn keep(&self, loose: Loose, grant: Grant, now: Moment) -> Guard {
         let Grant { token, lease, doubt } = grant;
         let hold = Arc::new(Hold::new(loose, token, lease, self.verbs.clone()));
-        let keeper = Keeper::new(hold.clone(), self.closing.subscribe(), doubt);
-        match Young::new(keeper) {
+        let keeper = Keeper::new(hold.clone(), self.closing.subscribe(), doubt, now);
+        match Young::new(keeper, now) {
             // If the runtime is gone, it comes back with the error, and its drop ends the hold.
             Ok(young) => drop(self.nursery.send(young)),
             Err(keeper) => drop(self.tasks.spawn_on(keeper.run(), &self.runtime)),

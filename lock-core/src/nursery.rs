@@ -21,8 +21,7 @@ pub(crate) struct Young {
 
 impl Young {
     /// Gives the keeper back if its work begins now.
-    pub(crate) fn new(keeper: Keeper) -> Result<Self, Keeper> {
-        let now = keeper.verbs().clock.now();
+    pub(crate) fn new(keeper: Keeper, now: Moment) -> Result<Self, Keeper> {
         let until = now + CHILDHOOD;
         if keeper.begins() < until { Err(keeper) } else { Ok(Self { keeper, until }) }
     }

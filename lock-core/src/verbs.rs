@@ -30,32 +30,40 @@ impl Verbs {
 
     pub(crate) async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let limit = self.terms.verb_limit;
-        self.limited(limit, "acquiring", claim, self.meter.acquire(claim, (*self.backend).acquire(claim)))
-            .await
+        let verb = self.meter.acquire(claim, (*self.backend).acquire(claim));
+        self.limited(self.clock.now(), limit, "acquiring", claim, verb).await
     }
 
     pub(crate) async fn renew(&self, claim: &Claim) -> Result<Renewal> {
         let limit = self.terms.renewal_limit();
-        self.limited(limit, "renewing", claim, self.meter.renew(claim, (*self.backend).renew(claim))).await
+        let verb = self.meter.renew(claim, (*self.backend).renew(claim));
+        self.limited(self.clock.now(), limit, "renewing", claim, verb).await
     }
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
-        self.release_within(self.terms.verb_limit, claim).await
+        self.release_within(self.clock.now(), self.terms.verb_limit, claim).await
     }
 
-    async fn release_within(&self, limit: Duration, claim: &Claim) -> Result<Released> {
-        self.limited(limit, "releasing", claim, self.meter.release(claim, (*self.backend).release(claim)))
-            .await
+    async fn release_within(&self, now: Moment, limit: Duration, claim: &Claim) -> Result<Released> {
+        self.limited(
+            now,
+            limit,
+            "releasing",
+            claim,
+            self.meter.release(claim, (*self.backend).release(claim)),
+        )
+        .await
     }
 
     async fn limited<T>(
         &self,
+        now: Moment,
         limit: Duration,
         doing: &str,
         claim: &Claim,
         verb: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        let over = self.clock.now() + limit;
+        let over = now + limit;
         let answer = tokio::select! {
             biased;
             answer = verb => answer,
@@ -75,8 +83,9 @@ impl Verbs {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut unknown = false;
         loop {
-            let left = until.saturating_since(self.clock.now());
-            let error = match self.release_within(left.min(self.terms.verb_limit), claim).await {
+            let now = self.clock.now();
+            let limit = until.saturating_since(now).min(self.terms.verb_limit);
+            let error = match self.release_within(now, limit, claim).await {
                 Ok(_) if unknown => return Ok(Released::Released),
                 Ok(released) => return Ok(released),
                 Err(error) => error,

@@ -141,11 +141,12 @@ impl Waiter {
 
     fn keep(&mut self, grant: Grant) -> Result<Guard> {
         let shared = &self.locks.shared;
-        shared.check_of_use(self.claim(), &grant)?;
+        let now = shared.verbs.clock.now();
+        shared.check_of_use(self.claim(), &grant, now)?;
         let loose = self.loose.take().ok_or_else(consumed)?;
-        let guard = shared.keep(loose, grant);
+        let guard = shared.keep(loose, grant, now);
         if let Some(woken) = self.woken {
-            shared.verbs.counters.handed_over(shared.verbs.clock.now().saturating_since(woken));
+            shared.verbs.counters.handed_over(now.saturating_since(woken));
         }
         Ok(guard)
     }
