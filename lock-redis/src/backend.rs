@@ -90,15 +90,15 @@ impl Backend for RedisBackend {
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let keys = self.prefix.keys(&claim.name);
         let link = self.connection.link().await?;
-        let listener = [&owner_tag(claim.owner), &*keys.lock].concat();
+        let listener = || [&owner_tag(claim.owner), &*keys.lock].concat();
         // An ear from before the look hears every promotion that the look did not see.
-        let ear = if claim.queue { link.ear(&listener) } else { None };
+        let ear = if claim.queue { link.ear(listener) } else { None };
         let holder = match self.look(&link, claim, &keys, ear.as_ref(), claim.fresh).await? {
             Look::Held(grant) => return Ok(Attempt::Held(grant)),
             Look::Busy(holder) if ear.is_some() || !claim.queue => return Ok(self.busy(claim, ear, holder)),
             Look::Busy(holder) => holder,
         };
-        let Some(ear) = link.listen(&listener).await else { return Ok(self.busy(claim, None, holder)) };
+        let Some(ear) = link.listen(listener).await else { return Ok(self.busy(claim, None, holder)) };
         match self.look(&link, claim, &keys, Some(&ear), false).await? {
             Look::Held(grant) => Ok(Attempt::Held(grant)),
             Look::Busy(holder) => Ok(self.busy(claim, Some(ear), holder)),
@@ -228,11 +228,11 @@ impl RedisBackend {
     ) -> (Moment, redis::RedisResult<Value>) {
         let call = script.call(keys, args);
         let since = Moment::now();
-        match link.ask(&call).await {
+        match link.ask_at(since, &call).await {
             Err(refused) if error::code(&refused) == "NOSCRIPT" => {
                 let call = script.call_with_text(keys, args);
                 let since = Moment::now();
-                (since, link.ask(&call).await)
+                (since, link.ask_at(since, &call).await)
             }
             answer => (since, answer),
         }

@@ -83,7 +83,12 @@ impl Link {
 
     /// Sends a command and waits for the answer, as long as it takes.
     pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
-        let request = self.request();
+        self.ask_at(Moment::now(), command).await
+    }
+
+    /// As [`ask`](Self::ask), by whoever knows what time it is.
+    pub(crate) async fn ask_at(&self, now: Moment, command: &Cmd) -> RedisResult<Value> {
+        let request = self.request(now);
         let answer = command.query_async(&mut self.connection.clone()).await;
         request.over();
         match &answer {
@@ -96,14 +101,14 @@ impl Link {
     }
 
     /// An ear for a claim, if the connection listens already. No I/O.
-    pub(crate) fn ear(&self, claim: &str) -> Option<Ear> {
-        (self.listens.get() == Some(&true)).then(|| self.bells.ear(claim.into()))
+    pub(crate) fn ear(&self, claim: impl FnOnce() -> String) -> Option<Ear> {
+        (self.listens.get() == Some(&true)).then(|| self.bells.ear(claim()))
     }
 
     /// An ear for a claim; `None` if the server does not push, or not to this user.
-    pub(crate) async fn listen(&self, claim: &str) -> Option<Ear> {
+    pub(crate) async fn listen(&self, claim: impl FnOnce() -> String) -> Option<Ear> {
         let listens = self.listens.get_or_try_init(|| self.subscribe()).await.ok()?;
-        listens.then(|| self.bells.ear(claim.into()))
+        listens.then(|| self.bells.ear(claim()))
     }
 
     /// The connection's channel, if this user may listen there. It listens no longer when this returns.
@@ -120,7 +125,7 @@ impl Link {
     /// Whether the server pushes to this user. An error says that the connection is gone.
     async fn subscribe(&self) -> RedisResult<bool> {
         let Some(channel) = &self.channel else { return Ok(false) };
-        let request = self.request();
+        let request = self.request(Moment::now());
         let answer = self.connection.clone().subscribe(channel).await;
         request.over();
         match answer {
@@ -136,8 +141,8 @@ impl Link {
         }
     }
 
-    fn request(&self) -> Request<'_> {
-        Request { link: self, sent: Moment::now(), answers: self.answers.load(Ordering::Relaxed) }
+    fn request(&self, sent: Moment) -> Request<'_> {
+        Request { link: self, sent, answers: self.answers.load(Ordering::Relaxed) }
     }
 
     /// A request was dropped without an answer. Once is nothing: its caller may have lost interest.
