@@ -1,4 +1,10 @@
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use lock_core::{Attempt, Backend, Claim, Error, ErrorKind, Guarantees, Moment, Released, Renewal, Result};
@@ -15,7 +21,7 @@ use crate::{
 /// [crate's documentation](crate) for what is promised, what the server's user must be allowed, and what
 /// an operator sees.
 ///
-/// Each step runs in a task of its own, which goes on when its caller is gone: a statement that was sent is
+/// Each step goes on in a task of its own when its caller is gone: a statement that was sent is
 /// never cut off from its answer. Once nobody waits for it, it has a moment to end; then its connection is
 /// closed. Connections that ended well are kept for the next step.
 pub struct MysqlBackend {
@@ -70,13 +76,24 @@ impl MysqlBackend {
         Ok(Self { store, acquires, renewals, runtime, address, guarantees })
     }
 
-    /// Runs a step in a task of its own.
-    async fn run<T: Send + 'static>(
+    /// Begins a step here, which mostly sends its request, and has a task of its own see to the rest: so it
+    /// ends whether or not its caller waits for it, and whether or not the caller is polled.
+    fn run<T: Send + 'static>(
         &self,
         claim: &Claim,
         step: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
+    ) -> oneshot::Receiver<Result<T>> {
         let (mut reply, answer) = oneshot::channel();
+        let mut step = Box::pin(step);
+        // What it opens belongs to the runtime of the others.
+        let runtime = self.runtime.enter();
+        // The task polls it at once, so nobody has to be woken before.
+        let begun = step.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(runtime);
+        if let Poll::Ready(done) = begun {
+            let _ = reply.send(done);
+            return answer;
+        }
         let patience = patience(claim);
         self.runtime.spawn(async move {
             let abandoned = async {
@@ -90,7 +107,7 @@ impl MysqlBackend {
                 () = abandoned => {}
             }
         });
-        answer.await.map_err(gone)?
+        answer
     }
 }
 
@@ -119,7 +136,7 @@ impl Backend for MysqlBackend {
             drop(under_way);
             attempt
         };
-        self.run(claim, step).await
+        self.run(claim, step).await.map_err(gone)?
     }
 
     async fn renew(&self, claim: &Claim) -> Result<Renewal> {
@@ -132,7 +149,7 @@ impl Backend for MysqlBackend {
             acquires.ended(wanted.owner).await;
             store.release(&wanted).await
         };
-        self.run(claim, step).await
+        self.run(claim, step).await.map_err(gone)?
     }
 }
 

@@ -48,7 +48,7 @@ impl Store {
         loop {
             match self.try_acquire(claim, since).await {
                 Ok(attempt) => return Ok(attempt),
-                Err(failure) => self.mend(failure, &mut repeats).await?,
+                Err(failure) => Box::pin(self.mend(failure, &mut repeats)).await?,
             }
         }
     }
@@ -92,7 +92,7 @@ impl Store {
         loop {
             match self.try_renew(claim).await {
                 Ok(renewal) => return Ok(renewal),
-                Err(failure) => self.mend(failure, &mut repeats).await?,
+                Err(failure) => Box::pin(self.mend(failure, &mut repeats)).await?,
             }
         }
     }
@@ -102,7 +102,7 @@ impl Store {
         loop {
             match self.try_release(claim).await {
                 Ok(released) => return Ok(released),
-                Err(failure) => self.mend(failure, &mut repeats).await?,
+                Err(failure) => Box::pin(self.mend(failure, &mut repeats)).await?,
             }
         }
     }
@@ -145,6 +145,11 @@ impl Store {
             }
         }
 
+        // Apart, so that what a free lock costs is not moved about with all that a busy one needs.
+        Box::pin(self.try_contended(lent, claim, since)).await
+    }
+
+    async fn try_contended(&self, lent: Lent, claim: &Claim, since: Moment) -> Result<Attempt, Failure> {
         // Before the look, so that it hears every hand-over that the look did not see.
         let mut ear = if claim.queue { self.bell.listen(claim) } else { None };
         let mut attempt = self.contend(lent, claim, ear.as_ref(), since).await?;
@@ -238,6 +243,10 @@ impl Store {
                 return Ok(Released::Released);
             }
         }
+        Box::pin(self.leave(lent, claim)).await
+    }
+
+    async fn leave(&self, lent: Lent, claim: &Claim) -> Result<Released, Failure> {
         let decided = decide(lent, self.statements.leave(claim, self.bell.nonce())).await?;
         let row = self.conclude(claim, decided, 1).await?;
         let was_there: i64 = row.try_get_unchecked(0)?;
