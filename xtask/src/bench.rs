@@ -8,13 +8,25 @@ use crate::{
     workspace,
 };
 
-pub(crate) fn run(quick: bool, json: Option<PathBuf>, backends: &[String]) -> Result {
+pub(crate) fn run(
+    quick: bool,
+    json: Option<PathBuf>,
+    rounds: Option<u16>,
+    seconds: Option<f64>,
+    backends: &[String],
+) -> Result {
     let places = servers::install()?;
     let mut bench = cargo("bench -p lock-bench --features all,peers --bench suite --");
     bench.args(backends).envs(places);
     if let Some(json) = json {
         // The benchmark runs in another folder.
         bench.arg(format!("--json={}", std::path::absolute(json)?.display()));
+    }
+    if let Some(rounds) = rounds {
+        bench.arg(format!("--rounds={rounds}"));
+    }
+    if let Some(seconds) = seconds {
+        bench.arg(format!("--seconds={seconds}"));
     }
     if let Some(commit) = commit() {
         bench.env("POLYLOCK_COMMIT", commit);

@@ -42,6 +42,12 @@ enum Task {
         /// Write the record as JSON, too
         #[arg(long)]
         json: Option<std::path::PathBuf>,
+        /// How often each contender has its turn
+        #[arg(long)]
+        rounds: Option<u16>,
+        /// How long a turn is, in seconds
+        #[arg(long)]
+        seconds: Option<f64>,
         /// These backends only (memory, file, redis, etcd, zookeeper, mariadb, mysql); no document is written
         backends: Vec<String>,
     },
@@ -54,7 +60,9 @@ fn main() -> ExitCode {
         Task::Test => test::run_all(),
         Task::Servers => servers::install().map(drop),
         Task::Mutants { filter } => mutants::run(filter.as_deref().unwrap_or("")),
-        Task::Bench { quick, json, backends } => bench::run(quick, json, &backends),
+        Task::Bench { quick, json, rounds, seconds, backends } => {
+            bench::run(quick, json, rounds, seconds, &backends)
+        }
         Task::Docs => docs::write(),
     };
     match outcome {
