@@ -3,7 +3,7 @@
 use std::fmt;
 
 use futures_util::FutureExt;
-use polylock::{Driver, Error, Url};
+use polylock::{Address, Authority, Driver, Error, Url};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
@@ -89,69 +89,35 @@ impl Place {
         self.mark.replace('-', "_")
     }
 
-    /// `user` and `password` of the URL, decoded; the password may be in a file.
-    #[cfg(any(feature = "etcd", feature = "mysql", feature = "redis", feature = "zookeeper"))]
+    /// `user` and `password` of the URL; the password may be in a file.
     pub(crate) fn credentials(&self) -> Result<(Option<String>, Option<String>)> {
-        let url = self.parsed()?;
-        let (who, _) = split(url.rest());
-        let decoded = |text: &str| -> Result<Option<String>> {
-            let text = percent_encoding::percent_decode_str(text).decode_utf8()?;
-            Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))
-        };
-        let (user, password) = who.split_once(':').unwrap_or((who, ""));
-        let password = match url.option("password_file") {
-            Some(path) => Some(std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned()),
-            None => decoded(password)?,
-        };
-        Ok((decoded(user)?, password))
+        let mut url = self.parsed()?;
+        let Authority { user, password, .. } = url.authority()?;
+        let password = url.take_password(password)?;
+        Ok((user, password.map(|password| password.read()).transpose()?))
     }
 
-    /// The servers' `host:port`s, and the path behind them.
-    pub(crate) fn addresses(&self, usual_port: u16) -> Result<(Vec<(String, u16)>, String)> {
-        let url = self.parsed()?;
-        let (_, rest) = split(url.rest());
-        let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let address = |server: &str| {
-            let (host, port) = match server.rsplit_once(':') {
-                Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(usual_port)),
-                _ => (server, usual_port),
-            };
-            (host.trim_matches(['[', ']']).to_owned(), port)
-        };
-        Ok((servers.split(',').map(address).collect(), path.to_owned()))
+    /// The servers, and the path behind them.
+    pub(crate) fn addresses(&self, usual_port: u16) -> Result<(Vec<Address>, String)> {
+        let Authority { servers, path, .. } = self.parsed()?.authority()?;
+        let addresses: Option<_> =
+            servers.split(',').map(|server| Address::parse(server, usual_port)).collect();
+        Ok((addresses.ok_or_else(|| Failure::new("the URL has an address that cannot be read"))?, path))
     }
 
     /// The text without the URL's password, which a driver may have put into it.
     pub(crate) fn scrub(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        let who = self.url.split_once("//").map_or("", |(_, rest)| split_url(rest).0);
-        let mut secrets = vec![who.split_once(':').map_or("", |(_, password)| password).to_owned()];
-        #[cfg(any(feature = "etcd", feature = "mysql", feature = "redis", feature = "zookeeper"))]
-        secrets.extend(self.credentials().ok().and_then(|(_, password)| password));
-        secrets.retain(|secret| !secret.is_empty());
-        for secret in secrets {
-            text = text.replace(&secret, "…");
-        }
-        text
+        let authority = self.parsed().and_then(|url| Ok(url.authority()?));
+        let own = authority.ok().and_then(|authority| authority.password);
+        let read = self.credentials().ok().and_then(|(_, password)| password);
+        let secrets = own.into_iter().chain(read).filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(&secret, "…"))
     }
 }
 
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({}, {})", self.shown(), self.mark)
-    }
-}
-
-/// `//who@rest`
-fn split(rest: &str) -> (&str, &str) {
-    split_url(rest.trim_start_matches('/'))
-}
-
-fn split_url(rest: &str) -> (&str, &str) {
-    let authority = rest.split(['/', '?']).next().unwrap_or("");
-    match authority.rsplit_once('@') {
-        Some((who, _)) => (who, &rest[who.len() + 1..]),
-        None => ("", rest),
     }
 }
 
@@ -173,7 +139,7 @@ mod tests {
     #[test]
     fn the_servers_of_a_url_are_found() {
         let (servers, path) = place("etcd://me:a@h1:1,[::1]:2,h3/x/y?ca=z").addresses(9).unwrap();
-        assert_eq!(servers, [("h1".into(), 1), ("::1".into(), 2), ("h3".into(), 9)]);
+        assert_eq!(servers, [Address::new("h1", 1), Address::new("::1", 2), Address::new("h3", 9)]);
         assert_eq!(path, "x/y");
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 // For authors of backends.
+mod authority;
 mod backend;
 mod claim;
 mod clock;
@@ -36,6 +37,7 @@ mod wait;
 pub mod memory;
 pub mod wrap;
 
+pub use authority::{Address, Authority, Password};
 pub use backend::{Attempt, Backend, Busy, Doubt, Grant, Released, Renewal, Signal, Wake};
 pub use claim::Claim;
 pub use clock::{Clock, Moment, PausedClock, Sleep, SystemClock};

@@ -5,8 +5,7 @@ use std::{
 };
 
 use etcd_client::{Certificate, Identity, TlsOptions};
-use lock_core::{Error, Result, Url};
-use percent_encoding::percent_decode_str;
+use lock_core::{Address, Error, Password, Result, Url};
 
 use crate::keys::Prefix;
 
@@ -24,7 +23,7 @@ const PORT: u16 = 2379;
 /// The same as a URL: `etcds://locks@etcd-1:2379,etcd-2:2379`. `Debug` shows no password.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    members: Vec<(String, u16)>,
+    members: Vec<Address>,
     tls: bool,
     root_certificates: Option<PathBuf>,
     client_certificate: Option<(PathBuf, PathBuf)>,
@@ -32,12 +31,6 @@ pub struct EtcdOptions {
     password: Option<Password>,
     pub(crate) prefix: Prefix,
     pub(crate) connect_timeout: Duration,
-}
-
-#[derive(Clone)]
-enum Password {
-    Text(String),
-    File(PathBuf),
 }
 
 impl EtcdOptions {
@@ -53,7 +46,8 @@ impl EtcdOptions {
     /// [`ErrorKind::InvalidInput`](lock_core::ErrorKind::InvalidInput) for no address, or one that cannot
     /// be read.
     pub fn new<A: AsRef<str>>(members: impl IntoIterator<Item = A>) -> Result<Self> {
-        let members: Option<Vec<_>> = members.into_iter().map(|member| address(member.as_ref())).collect();
+        let members: Option<Vec<_>> =
+            members.into_iter().map(|member| Address::parse(member.as_ref(), PORT)).collect();
         let members = members.filter(|members| !members.is_empty());
         let members = members.ok_or_else(|| {
             Error::invalid_input("etcd's members are written host, host:port or [IPv6]:port")
@@ -80,38 +74,21 @@ impl EtcdOptions {
     /// [`ErrorKind::InvalidInput`](lock_core::ErrorKind::InvalidInput) for what cannot be read. The text
     /// never repeats a user or password.
     pub fn from_url(mut url: Url) -> Result<Self> {
-        let invalid = |text: &str| Error::invalid_input(format!("an etcd URL {text}"));
-        let rest = url.rest().strip_prefix("//").ok_or_else(|| invalid("starts with etcd://"))?;
-        let (authority, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let (who, members) = match authority.rsplit_once('@') {
-            Some((who, members)) => (Some(who), members),
-            None => (None, authority),
-        };
-        let mut options = Self::new(members.split(','))
-            .map_err(|_| invalid("has members such as host:port,host:port after the // or the @"))?;
+        let authority = url.authority()?;
+        let mut options = Self::new(authority.servers.split(','))
+            .map_err(|_| url.invalid("has members such as host:port,host:port after the // or the @"))?;
         options.tls = url.scheme() == "etcds";
-        if !prefix.is_empty() {
-            options = options.prefix(decoded(prefix)?)?;
+        if !authority.path.is_empty() {
+            options = options.prefix(authority.path)?;
         }
-        if let Some(who) = who {
-            let (user, password) = who.split_once(':').map_or((who, None), |(user, pass)| (user, Some(pass)));
-            if user.is_empty() {
-                return Err(invalid("with a password names its user"));
-            }
-            options = options.user(decoded(user)?);
-            if let Some(password) = password {
-                options = options.password(decoded(password)?);
-            }
-        }
-        if let Some(path) = url.take_option("password_file") {
-            if options.password.is_some() || options.user.is_none() {
-                return Err(invalid("with a password_file names its user, and no password"));
-            }
-            options = options.password_file(path);
+        options.user = authority.user;
+        options.password = url.take_password(authority.password)?;
+        if options.password.is_some() && options.user.is_none() {
+            return Err(url.invalid("with a password names its user"));
         }
         let (ca, cert, key) = (url.take_option("ca"), url.take_option("cert"), url.take_option("key"));
         if !options.tls && (ca.is_some() || cert.is_some() || key.is_some()) {
-            return Err(invalid("with ca, cert or key starts with etcds://"));
+            return Err(url.invalid("with ca, cert or key starts with etcds://"));
         }
         if let Some(path) = ca {
             options = options.root_certificates(path);
@@ -119,11 +96,9 @@ impl EtcdOptions {
         match (cert, key) {
             (None, None) => {}
             (Some(cert), Some(key)) => options = options.client_certificate(cert, key),
-            _ => return Err(invalid("has both cert and key, or neither")),
+            _ => return Err(url.invalid("has both cert and key, or neither")),
         }
-        if let Some(limit) = url.take_option("connect_timeout") {
-            let limit = humantime::parse_duration(&limit);
-            let limit = limit.map_err(|_| invalid("has connect_timeout=1s or another duration"))?;
+        if let Some(limit) = url.take_duration("connect_timeout")? {
             options = options.connect_timeout(limit);
         }
         url.deny_unknown_options(Self::URL_KEYS)?;
@@ -170,7 +145,7 @@ impl EtcdOptions {
     /// A file that holds the password and perhaps a line end. It is read once, on connecting.
     #[must_use]
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.password = Some(Password::File(path.as_ref().into()));
+        self.password = Some(Password::in_file(path));
         self
     }
 
@@ -195,27 +170,13 @@ impl EtcdOptions {
     /// `http://host:port` of each member.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let scheme = if self.tls { "https" } else { "http" };
-        let member = |(host, port): &(String, u16)| {
-            if host.contains(':') {
-                format!("{scheme}://[{host}]:{port}")
-            } else {
-                format!("{scheme}://{host}:{port}")
-            }
-        };
-        self.members.iter().map(member).collect()
+        self.members.iter().map(|member| format!("{scheme}://{member}")).collect()
     }
 
     /// User and password.
     pub(crate) fn login(&self) -> Result<Option<(String, String)>> {
         let Some(user) = self.user.clone() else { return Ok(None) };
-        let password = match &self.password {
-            None => String::new(),
-            Some(Password::Text(password)) => password.clone(),
-            Some(Password::File(path)) => {
-                let text = read(path, "password file")?;
-                text.trim_end_matches(['\r', '\n']).to_owned()
-            }
-        };
+        let password = self.password.as_ref().map(Password::read).transpose()?.unwrap_or_default();
         Ok(Some((user, password)))
     }
 
@@ -244,7 +205,7 @@ impl fmt::Debug for EtcdOptions {
             .field("root_certificates", &self.root_certificates)
             .field("client_certificate", &self.client_certificate)
             .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("password", &self.password)
             .field("prefix", &self.prefix)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
@@ -254,27 +215,6 @@ impl fmt::Debug for EtcdOptions {
 fn read(path: &Path, what: &str) -> Result<String> {
     std::fs::read_to_string(path)
         .map_err(|e| Error::invalid_input(format!("the {what} {path:?} cannot be read")).with_source(e))
-}
-
-/// Splits `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
-fn address(member: &str) -> Option<(String, u16)> {
-    let (host, port) = match member.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None => member.split_once(':').map_or((member, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(PORT), str::parse).ok()?;
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
-    (!host.is_empty() && host.chars().all(legal)).then(|| (host.to_owned(), port))
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    let decoded = decoded
-        .map_err(|_| Error::invalid_input("the user, the password or the prefix in the URL is not UTF-8"))?;
-    Ok(decoded.into_owned())
 }
 
 #[cfg(test)]
@@ -300,15 +240,6 @@ mod tests {
         assert_eq!(options.root_certificates.as_deref(), Some(Path::new("/ca.pem")));
         assert_eq!(options.client_certificate, Some(("/c.pem".into(), "/k.pem".into())));
         assert_eq!(options.connect_timeout, Duration::from_secs(2));
-    }
-
-    #[test]
-    fn a_password_file_ends_before_its_line_end() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "s3cr3t \r\n").unwrap();
-        let url = format!("etcd://me@h?password_file={}", file.path().display());
-        assert_eq!(read(&url).unwrap().login().unwrap(), Some(("me".into(), "s3cr3t ".into())));
-        assert!(read("etcd://me@h?password_file=/nowhere").unwrap().login().is_err());
     }
 
     #[test]

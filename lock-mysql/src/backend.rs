@@ -64,7 +64,7 @@ impl MysqlBackend {
         let (guarantees, statements) = tokio::time::timeout(limit, server::prepare(&pool, &options.table))
             .await
             .unwrap_or_else(|_| {
-                let text = format!("mysql at {} did not answer within {limit:?}", options.address());
+                let text = format!("mysql at {} did not answer within {limit:?}", options.server);
                 Err(Error::new(ErrorKind::Unavailable, text))
             })?;
         let statements = Arc::new(statements);
@@ -72,7 +72,7 @@ impl MysqlBackend {
         let bell = Bell::new(pool.clone(), statements.clone(), crowd.clone(), runtime.clone());
         let store = Arc::new(Store::new(pool, statements, bell, crowd));
         let renewals = Arc::new(Renewals::new(store.clone(), runtime.clone()));
-        let (acquires, address) = (Arc::default(), options.address());
+        let (acquires, address) = (Arc::default(), options.server.to_string());
         Ok(Self { store, acquires, renewals, runtime, address, guarantees })
     }
 

@@ -35,8 +35,8 @@ impl Dialer {
     pub(crate) fn new(options: &MysqlOptions) -> Result<Self> {
         let password = options.read_password()?;
         let mut dialed = MySqlConnectOptions::new()
-            .host(&options.host)
-            .port(options.port)
+            .host(&options.server.host)
+            .port(options.server.port)
             .username(&options.user)
             .database(&options.database)
             // The session is set up by us, in one request.
@@ -60,7 +60,12 @@ impl Dialer {
                 dialed.ssl_mode(MySqlSslMode::VerifyIdentity).ssl_ca_from_pem(pem)
             }
         };
-        Ok(Self { options: dialed, password, address: options.address(), limit: options.connect_timeout })
+        Ok(Self {
+            options: dialed,
+            password,
+            address: options.server.to_string(),
+            limit: options.connect_timeout,
+        })
     }
 
     /// How long opening a connection may take.

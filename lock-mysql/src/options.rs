@@ -4,10 +4,11 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Error, Result, Url};
-use percent_encoding::percent_decode_str;
+use lock_core::{Address, Error, Password, Result, Url};
 
 use crate::table::Table;
+
+const PORT: u16 = 3306;
 
 /// Where the server is and how to speak to it.
 ///
@@ -20,8 +21,7 @@ use crate::table::Table;
 /// shows no password.
 #[derive(Clone)]
 pub struct MysqlOptions {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    pub(crate) server: Address,
     pub(crate) database: String,
     pub(crate) user: String,
     password: Option<Password>,
@@ -41,12 +41,6 @@ pub(crate) enum Tls {
     Verified(Option<PathBuf>),
 }
 
-#[derive(Clone)]
-enum Password {
-    Text(String),
-    File(PathBuf),
-}
-
 impl MysqlOptions {
     /// The options that a URL may carry, beside core's own.
     pub const URL_KEYS: &'static [&'static str] =
@@ -57,8 +51,7 @@ impl MysqlOptions {
     #[must_use]
     pub fn new(host: impl Into<String>, database: impl Into<String>, user: impl Into<String>) -> Self {
         Self {
-            host: host.into(),
-            port: 3306,
+            server: Address::new(host, PORT),
             database: database.into(),
             user: user.into(),
             password: None,
@@ -79,28 +72,15 @@ impl MysqlOptions {
     /// [`ErrorKind::InvalidInput`](lock_core::ErrorKind::InvalidInput) for what cannot be read. The text
     /// never repeats a user or password.
     pub fn from_url(mut url: Url) -> Result<Self> {
-        let invalid = |text: &str| Error::invalid_input(format!("a mysql URL {text}"));
-        let rest = url.rest().strip_prefix("//").ok_or_else(|| invalid("starts with mysql://"))?;
-        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (who, place) = authority.rsplit_once('@').ok_or_else(|| invalid("names a user: user@host"))?;
-        let (host, port) = split_port(place).ok_or_else(|| invalid("has host, host:port or [IPv6]:port"))?;
-        let (user, password) = who.split_once(':').map_or((who, None), |(user, pass)| (user, Some(pass)));
-        let (database, user) = (decoded(database)?, decoded(user)?);
-        if database.is_empty() || user.is_empty() {
-            return Err(invalid("names a user and a database: mysql://user@host/database"));
-        }
+        let authority = url.authority()?;
+        let server = Address::parse(&authority.servers, PORT)
+            .ok_or_else(|| url.invalid("has host, host:port or [IPv6]:port"))?;
+        let (Some(user), false) = (authority.user, authority.path.is_empty()) else {
+            return Err(url.invalid("names a user and a database: mysql://user@host/database"));
+        };
 
-        let mut options = Self::new(host, database, user);
-        options.port = port.unwrap_or(options.port);
-        if let Some(password) = password {
-            options = options.password(decoded(password)?);
-        }
-        if let Some(path) = url.take_option("password_file") {
-            if options.password.is_some() {
-                return Err(invalid("has a password or a password_file, not both"));
-            }
-            options = options.password_file(path);
-        }
+        let mut options = Self { server, ..Self::new("", authority.path, user) };
+        options.password = url.take_password(authority.password)?;
         if let Some(table) = url.take_option("table") {
             options = options.table(table)?;
         }
@@ -108,21 +88,19 @@ impl MysqlOptions {
             None => {}
             Some("verify") => options = options.tls(),
             Some("encrypt") => options = options.tls_without_verification(),
-            Some(_) => return Err(invalid("has tls=verify or tls=encrypt")),
+            Some(_) => return Err(url.invalid("has tls=verify or tls=encrypt")),
         }
         if let Some(path) = url.take_option("ca") {
             if options.tls == Tls::Encrypted {
-                return Err(invalid("with ca has tls=verify"));
+                return Err(url.invalid("with ca has tls=verify"));
             }
             options = options.root_certificates(path);
         }
         if let Some(most) = url.take_option("connections") {
-            let most = most.parse().map_err(|_| invalid("has connections=10 or another number"))?;
+            let most = most.parse().map_err(|_| url.invalid("has connections=10 or another number"))?;
             options = options.connections(most)?;
         }
-        if let Some(limit) = url.take_option("connect_timeout") {
-            let limit = humantime::parse_duration(&limit);
-            let limit = limit.map_err(|_| invalid("has connect_timeout=2s or another duration"))?;
+        if let Some(limit) = url.take_duration("connect_timeout")? {
             options = options.connect_timeout(limit);
         }
         url.deny_unknown_options(Self::URL_KEYS)?;
@@ -132,7 +110,7 @@ impl MysqlOptions {
     /// Another port than 3306.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.server.port = port;
         self
     }
 
@@ -146,7 +124,7 @@ impl MysqlOptions {
     /// A file that holds the password and perhaps a line end. It is read once, on connecting.
     #[must_use]
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.password = Some(Password::File(path.as_ref().into()));
+        self.password = Some(Password::in_file(path));
         self
     }
 
@@ -214,26 +192,8 @@ impl MysqlOptions {
         self.table.migration()
     }
 
-    /// `host:port`, for people.
-    pub(crate) fn address(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
     pub(crate) fn read_password(&self) -> Result<Option<String>> {
-        match &self.password {
-            None => Ok(None),
-            Some(Password::Text(password)) => Ok(Some(password.clone())),
-            Some(Password::File(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|e| {
-                    Error::invalid_input(format!("the password file {path:?} cannot be read")).with_source(e)
-                })?;
-                Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
-            }
-        }
+        self.password.as_ref().map(Password::read).transpose()
     }
 }
 
@@ -241,36 +201,16 @@ impl fmt::Debug for MysqlOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { database, user, password, tls, table, connections, connect_timeout, .. } = self;
         f.debug_struct("MysqlOptions")
-            .field("address", &self.address())
+            .field("server", &self.server.to_string())
             .field("database", database)
             .field("user", user)
-            .field("password", &password.as_ref().map(|_| "…"))
+            .field("password", password)
             .field("tls", tls)
             .field("table", table)
             .field("connections", connections)
             .field("connect_timeout", connect_timeout)
             .finish()
     }
-}
-
-/// Splits `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
-fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
-    let (host, port) = match place.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map(str::parse::<u16>).transpose().ok()?;
-    (!host.is_empty()).then_some((host, port))
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    let decoded = decoded
-        .map_err(|_| Error::invalid_input("the user, password or database in the URL is not UTF-8"))?;
-    Ok(decoded.into_owned())
 }
 
 #[cfg(test)]
@@ -284,7 +224,7 @@ mod tests {
     #[test]
     fn a_url_says_all_that_the_builder_can() {
         let options = read("mariadb://me@127.0.0.1/app").unwrap();
-        assert_eq!((options.address().as_str(), options.tls.clone()), ("127.0.0.1:3306", Tls::Off));
+        assert_eq!((options.server.to_string().as_str(), options.tls.clone()), ("127.0.0.1:3306", Tls::Off));
         assert_eq!((options.user.as_str(), options.database.as_str()), ("me", "app"));
         assert_eq!(options.table, Table::default());
         let options = read(
@@ -292,21 +232,15 @@ mod tests {
              &connect_timeout=5s",
         )
         .unwrap();
-        assert_eq!((options.address().as_str(), options.database.as_str()), ("[::1]:7000", "my/app"));
+        assert_eq!(
+            (options.server.to_string().as_str(), options.database.as_str()),
+            ("[::1]:7000", "my/app")
+        );
         assert_eq!(options.read_password().unwrap().as_deref(), Some("a@b:c"));
         assert_eq!(options.tls, Tls::Verified(Some("/ca.pem".into())));
         assert_eq!(options.table, Table::new("locks").unwrap());
         assert_eq!((options.connections, options.connect_timeout), (3, Duration::from_secs(5)));
         assert_eq!(read("mysql://me@h/a?tls=encrypt").unwrap().tls, Tls::Encrypted);
-    }
-
-    #[test]
-    fn a_password_file_ends_before_its_line_end() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "s3cr3t \r\n").unwrap();
-        let url = format!("mysql://me@h/a?password_file={}", file.path().display());
-        assert_eq!(read(&url).unwrap().read_password().unwrap().as_deref(), Some("s3cr3t "));
-        assert!(read("mysql://me@h/a?password_file=/nowhere").unwrap().read_password().is_err());
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl RedisBackend {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(ErrorKind::NoRuntime, "redis needs a tokio runtime"));
         }
-        let (address, prefix) = (options.address(), options.prefix.clone());
+        let (address, prefix) = (options.server.to_string(), options.prefix.clone());
         let doubt = Doubt::new();
         let dialer = Dialer::new(options, doubt.clone())?;
         let limit = dialer.limit();

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{Doubt, Error, ErrorKind, Owner, Result};
+use lock_core::{Address, Doubt, Error, ErrorKind, Owner, Result};
 use redis::{
     AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
     aio::MultiplexedConnection,
@@ -48,7 +48,7 @@ impl Dialer {
     pub(crate) async fn dial(&self) -> Result<Link> {
         let limit = self.limit();
         tokio::time::timeout(limit, self.greet()).await.unwrap_or_else(|_| {
-            let address = self.options.address();
+            let address = &self.options.server;
             let text = format!("redis at {address} did not answer within {limit:?}");
             Err(Error::new(ErrorKind::Unavailable, text))
         })
@@ -97,7 +97,7 @@ impl Dialer {
             Ok(opened) => opened,
             Err(refused) => return Ok(Err(refused)),
         };
-        tracing::debug!(address = self.options.address(), pushes, "connected to redis");
+        tracing::debug!(address = %self.options.server, pushes, "connected to redis");
         let channel = pushes.then(|| self.options.prefix.channel(bells.name()));
         Ok(Ok(Link::new(connection, driver, bells, channel, self.doubt.clone())))
     }
@@ -118,9 +118,9 @@ impl Dialer {
     }
 
     async fn open(&self) -> Result<Box<dyn Wire>> {
-        let (host, port) = (self.options.host.as_str(), self.options.port);
-        let unreachable = |e| error::unreachable(&self.options.address(), e);
-        let socket = TcpStream::connect((host, port)).await.map_err(unreachable)?;
+        let Address { host, port, .. } = &self.options.server;
+        let unreachable = |e| error::unreachable(&self.options.server, e);
+        let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
         let settings = SockRef::from(&socket);
         settings.set_tcp_nodelay(true).map_err(unreachable)?;

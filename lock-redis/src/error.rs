@@ -1,6 +1,6 @@
 use std::io;
 
-use lock_core::{Error, ErrorKind};
+use lock_core::{Address, Error, ErrorKind};
 use redis::RedisError;
 
 /// What a verb's failure means. The text is the server's own; the driver's error is not kept as the
@@ -29,7 +29,7 @@ pub(crate) fn while_dialing(error: &RedisError, password: Option<&str>) -> Error
 }
 
 /// A socket that cannot be opened.
-pub(crate) fn unreachable(address: &str, error: io::Error) -> Error {
+pub(crate) fn unreachable(address: &Address, error: io::Error) -> Error {
     let untrusted = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     if matches!(untrusted, Some(rustls::Error::InvalidCertificate(_))) {
         let text = format!("the certificate of redis at {address} is not trusted");

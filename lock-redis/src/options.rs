@@ -4,10 +4,11 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Error, Result, Url};
-use percent_encoding::percent_decode_str;
+use lock_core::{Address, Password, Result, Url};
 
 use crate::keys::Prefix;
+
+const PORT: u16 = 6379;
 
 /// Where the server is and how to speak to it.
 ///
@@ -22,8 +23,7 @@ use crate::keys::Prefix;
 /// password.
 #[derive(Clone)]
 pub struct RedisOptions {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    pub(crate) server: Address,
     pub(crate) tls: bool,
     pub(crate) root_certificates: Option<PathBuf>,
     pub(crate) user: Option<String>,
@@ -47,12 +47,6 @@ pub enum Protocol {
     Resp3,
 }
 
-#[derive(Clone)]
-enum Password {
-    Text(String),
-    File(PathBuf),
-}
-
 impl RedisOptions {
     /// The options that a URL may carry, beside core's own.
     pub const URL_KEYS: &'static [&'static str] =
@@ -62,8 +56,7 @@ impl RedisOptions {
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
         Self {
-            host: host.into(),
-            port: 6379,
+            server: Address::new(host, PORT),
             tls: false,
             root_certificates: None,
             user: None,
@@ -85,43 +78,24 @@ impl RedisOptions {
     /// [`ErrorKind::InvalidInput`](lock_core::ErrorKind::InvalidInput) for what cannot be read. The text
     /// never repeats a user or password.
     pub fn from_url(mut url: Url) -> Result<Self> {
-        let invalid = |text: &str| Error::invalid_input(format!("a redis URL {text}"));
-        let rest = url.rest().strip_prefix("//").ok_or_else(|| invalid("starts with redis://"))?;
-        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (who, place) = match authority.rsplit_once('@') {
-            Some((who, place)) => (Some(who), place),
-            None => (None, authority),
-        };
-        let (host, port) = split_port(place).ok_or_else(|| invalid("has host, host:port or [IPv6]:port"))?;
+        let authority = url.authority()?;
+        let server = Address::parse(&authority.servers, PORT)
+            .ok_or_else(|| url.invalid("has host, host:port or [IPv6]:port"))?;
 
-        let mut options = Self::new(host);
-        options.port = port.unwrap_or(options.port);
+        let mut options = Self { server, ..Self::new("") };
         options.tls = url.scheme() == "rediss";
-        if !database.is_empty() {
-            let number = database.parse::<u16>().map_err(|_| invalid("ends with the database's number"))?;
-            options = options.database(number);
+        if !authority.path.is_empty() {
+            let number = authority.path.parse::<u16>();
+            options = options.database(number.map_err(|_| url.invalid("ends with the database's number"))?);
         }
-        if let Some(who) = who {
-            let (user, password) = who.split_once(':').map_or((who, None), |(user, pass)| (user, Some(pass)));
-            if !user.is_empty() {
-                options = options.user(decoded(user)?);
-            }
-            if let Some(password) = password {
-                options = options.password(decoded(password)?);
-            }
-        }
-        if let Some(path) = url.take_option("password_file") {
-            if options.password.is_some() {
-                return Err(invalid("has a password or a password_file, not both"));
-            }
-            options = options.password_file(path);
-        }
+        options.user = authority.user;
+        options.password = url.take_password(authority.password)?;
         if let Some(prefix) = url.take_option("prefix") {
             options = options.prefix(prefix)?;
         }
         if let Some(path) = url.take_option("ca") {
             if !options.tls {
-                return Err(invalid("with ca starts with rediss://"));
+                return Err(url.invalid("with ca starts with rediss://"));
             }
             options = options.root_certificates(path);
         }
@@ -129,11 +103,9 @@ impl RedisOptions {
             None => {}
             Some("resp2") => options = options.protocol(Protocol::Resp2),
             Some("resp3") => options = options.protocol(Protocol::Resp3),
-            Some(_) => return Err(invalid("has protocol=resp2 or protocol=resp3")),
+            Some(_) => return Err(url.invalid("has protocol=resp2 or protocol=resp3")),
         }
-        if let Some(limit) = url.take_option("connect_timeout") {
-            let limit = humantime::parse_duration(&limit);
-            let limit = limit.map_err(|_| invalid("has connect_timeout=1s or another duration"))?;
+        if let Some(limit) = url.take_duration("connect_timeout")? {
             options = options.connect_timeout(limit);
         }
         url.deny_unknown_options(Self::URL_KEYS)?;
@@ -143,7 +115,7 @@ impl RedisOptions {
     /// Another port than 6379.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.server.port = port;
         self
     }
 
@@ -179,7 +151,7 @@ impl RedisOptions {
     /// A file that holds the password and perhaps a line end. It is read once, on connecting.
     #[must_use]
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.password = Some(Password::File(path.as_ref().into()));
+        self.password = Some(Password::in_file(path));
         self
     }
 
@@ -215,26 +187,8 @@ impl RedisOptions {
         self
     }
 
-    /// `host:port`, for people.
-    pub(crate) fn address(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
     pub(crate) fn read_password(&self) -> Result<Option<String>> {
-        match &self.password {
-            None => Ok(None),
-            Some(Password::Text(password)) => Ok(Some(password.clone())),
-            Some(Password::File(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|e| {
-                    Error::invalid_input(format!("the password file {path:?} cannot be read")).with_source(e)
-                })?;
-                Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
-            }
-        }
+        self.password.as_ref().map(Password::read).transpose()
     }
 }
 
@@ -244,37 +198,17 @@ impl fmt::Debug for RedisOptions {
             tls, root_certificates, user, password, database, prefix, protocol, connect_timeout, ..
         } = self;
         f.debug_struct("RedisOptions")
-            .field("address", &self.address())
+            .field("server", &self.server.to_string())
             .field("tls", tls)
             .field("root_certificates", root_certificates)
             .field("user", user)
-            .field("password", &password.as_ref().map(|_| "…"))
+            .field("password", password)
             .field("database", database)
             .field("prefix", prefix)
             .field("protocol", protocol)
             .field("connect_timeout", connect_timeout)
             .finish()
     }
-}
-
-/// Splits `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
-fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
-    let (host, port) = match place.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map(str::parse::<u16>).transpose().ok()?;
-    (!host.is_empty()).then_some((host, port))
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    let decoded =
-        decoded.map_err(|_| Error::invalid_input("the user or password in the URL is not UTF-8"))?;
-    Ok(decoded.into_owned())
 }
 
 #[cfg(test)]
@@ -288,12 +222,12 @@ mod tests {
     #[test]
     fn a_url_says_all_that_the_builder_can() {
         let options = read("redis://127.0.0.1").unwrap();
-        assert_eq!((options.address().as_str(), options.tls), ("127.0.0.1:6379", false));
+        assert_eq!((options.server.to_string().as_str(), options.tls), ("127.0.0.1:6379", false));
         let options = read(
             "rediss://me:a%40b%3Ac@[::1]:7000/3?prefix=app:&ca=/ca.pem&protocol=resp2&connect_timeout=2s",
         )
         .unwrap();
-        assert_eq!((options.address().as_str(), options.tls), ("[::1]:7000", true));
+        assert_eq!((options.server.to_string().as_str(), options.tls), ("[::1]:7000", true));
         assert_eq!((options.user.as_deref(), options.database), (Some("me"), 3));
         assert_eq!(options.read_password().unwrap().as_deref(), Some("a@b:c"));
         assert_eq!(options.prefix, Prefix::new("app:").unwrap());
@@ -301,16 +235,7 @@ mod tests {
         assert_eq!(options.protocol, Protocol::Resp2);
         assert_eq!(options.connect_timeout, Duration::from_secs(2));
         let options = read("redis://:pass@h").unwrap();
-        assert_eq!((options.user, options.host.as_str()), (None, "h"));
-    }
-
-    #[test]
-    fn a_password_file_ends_before_its_line_end() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "s3cr3t \r\n").unwrap();
-        let url = format!("redis://me@h?password_file={}", file.path().display());
-        assert_eq!(read(&url).unwrap().read_password().unwrap().as_deref(), Some("s3cr3t "));
-        assert!(read("redis://h?password_file=/nowhere").unwrap().read_password().is_err());
+        assert_eq!((options.user, options.server.host.as_str()), (None, "h"));
     }
 
     #[test]

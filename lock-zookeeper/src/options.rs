@@ -1,11 +1,6 @@
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fmt, path::Path, time::Duration};
 
-use lock_core::{Error, Result, Url};
-use percent_encoding::percent_decode_str;
+use lock_core::{Address, Error, Password, Result, Url};
 
 use crate::place::Root;
 
@@ -38,12 +33,6 @@ pub struct ZookeeperOptions {
     pub(crate) connect_timeout: Duration,
 }
 
-#[derive(Clone)]
-enum Password {
-    Text(String),
-    File(PathBuf),
-}
-
 impl ZookeeperOptions {
     /// The options that a URL may carry, beside core's own.
     pub const URL_KEYS: &'static [&'static str] = &["connect_timeout", "password_file", "tick"];
@@ -71,43 +60,25 @@ impl ZookeeperOptions {
     /// [`ErrorKind::InvalidInput`](lock_core::ErrorKind::InvalidInput) for what cannot be read. The text
     /// never repeats a user or password.
     pub fn from_url(mut url: Url) -> Result<Self> {
-        let invalid = |text: &str| Error::invalid_input(format!("a zookeeper URL {text}"));
-        let rest = url.rest().strip_prefix("//").ok_or_else(|| invalid("starts with zookeeper://"))?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (who, servers) = match authority.rsplit_once('@') {
-            Some((who, servers)) => (Some(who), servers),
-            None => (None, authority),
-        };
-        if !servers.split(',').all(is_server) {
-            return Err(invalid("has host, host:port or [IPv6]:port, and commas in between"));
+        let authority = url.authority()?;
+        if authority.servers.split(',').any(|server| Address::parse(server, PORT).is_none()) {
+            return Err(url.invalid("has host, host:port or [IPv6]:port, and commas in between"));
         }
-        let mut options = Self::new(servers.split(',')).root(&decoded(path)?)?;
-        if let Some(who) = who {
-            let (user, password) = who.split_once(':').map_or((who, None), |(user, pass)| (user, Some(pass)));
-            options = options.user(decoded(user)?);
-            if let Some(password) = password {
-                options = options.password(decoded(password)?);
-            }
+        let mut options = Self::new(authority.servers.split(','));
+        if !authority.path.is_empty() {
+            options = options.root(&format!("/{}", authority.path))?;
         }
-        if let Some(path) = url.take_option("password_file") {
-            if options.password.is_some() {
-                return Err(invalid("has a password or a password_file, not both"));
-            }
-            options = options.password_file(path);
-        }
-        let mut duration = |key: &str| {
-            let read = url.take_option(key).map(|text| humantime::parse_duration(&text)).transpose();
-            read.map_err(|_| invalid(&format!("has {key}=2s or another duration")))
-        };
-        if let Some(tick) = duration("tick")? {
+        options.user = authority.user;
+        options.password = url.take_password(authority.password)?;
+        if let Some(tick) = url.take_duration("tick")? {
             options = options.tick(tick);
         }
-        if let Some(limit) = duration("connect_timeout")? {
+        if let Some(limit) = url.take_duration("connect_timeout")? {
             options = options.connect_timeout(limit);
         }
         url.deny_unknown_options(Self::URL_KEYS)?;
         if options.user.is_some() != options.password.is_some() {
-            return Err(invalid("has a user and a password, or neither"));
+            return Err(url.invalid("has a user and a password, or neither"));
         }
         Ok(options)
     }
@@ -139,7 +110,7 @@ impl ZookeeperOptions {
     /// A file that holds the password and perhaps a line end. It is read once, on connecting.
     #[must_use]
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.password = Some(Password::File(path.as_ref().into()));
+        self.password = Some(Password::in_file(path));
         self
     }
 
@@ -160,16 +131,7 @@ impl ZookeeperOptions {
 
     /// `user:password`, if there are any.
     pub(crate) fn read_credentials(&self) -> Result<Option<String>> {
-        let password = match &self.password {
-            None => None,
-            Some(Password::Text(password)) => Some(password.clone()),
-            Some(Password::File(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|e| {
-                    Error::invalid_input(format!("the password file {path:?} cannot be read")).with_source(e)
-                })?;
-                Some(text.trim_end_matches(['\r', '\n']).to_owned())
-            }
-        };
+        let password = self.password.as_ref().map(Password::read).transpose()?;
         match (&self.user, password) {
             (Some(user), Some(password)) if !user.contains(':') => Ok(Some([user, ":", &password].concat())),
             (None, None) => Ok(None),
@@ -186,42 +148,16 @@ impl fmt::Debug for ZookeeperOptions {
             .field("servers", &self.servers)
             .field("root", &self.root)
             .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("password", &self.password)
             .field("tick", &self.tick)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }
 }
 
+/// What is no address stays as it is: the driver says so.
 fn with_port(server: &str) -> String {
-    if split_port(server).is_some_and(|(_, port)| port.is_none()) {
-        return format!("{server}:{PORT}");
-    }
-    server.to_owned()
-}
-
-fn is_server(server: &str) -> bool {
-    split_port(server).is_some()
-}
-
-/// Splits `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
-fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
-    let (host, port) = match place.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map(str::parse::<u16>).transpose().ok()?;
-    (!host.is_empty()).then_some((host, port))
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    let decoded =
-        decoded.map_err(|_| Error::invalid_input("the user, password or path in the URL is not UTF-8"))?;
-    Ok(decoded.into_owned())
+    Address::parse(server, PORT).map_or_else(|| server.to_owned(), |address| address.to_string())
 }
 
 #[cfg(test)]
@@ -242,15 +178,6 @@ mod tests {
         assert_eq!(options.root.path(), Some("/locks/a b"));
         assert_eq!(options.read_credentials().unwrap().as_deref(), Some("me:a@b:c"));
         assert_eq!((options.tick.as_millis(), options.connect_timeout.as_secs()), (50, 2));
-    }
-
-    #[test]
-    fn a_password_file_ends_before_its_line_end() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "s3cr3t \r\n").unwrap();
-        let url = format!("zookeeper://me@h?password_file={}", file.path().display());
-        assert_eq!(read(&url).unwrap().read_credentials().unwrap().as_deref(), Some("me:s3cr3t "));
-        assert!(read("zookeeper://me@h?password_file=/nowhere").unwrap().read_credentials().is_err());
     }
 
     #[test]

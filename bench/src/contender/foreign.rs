@@ -157,7 +157,7 @@ fn arguments(place: &Place) -> Result<Vec<String>> {
     }
     let usual = if place.backend() == "redis" { 6379 } else { 2181 };
     let (addresses, path) = place.addresses(usual)?;
-    let servers: Vec<_> = addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+    let servers: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     let path = match place.backend() {
         "zookeeper" if path.is_empty() => format!("/{}", place.mark()),
         "zookeeper" => format!("/{}/{}", path.trim_end_matches('/'), place.mark()),

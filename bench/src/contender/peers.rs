@@ -52,11 +52,11 @@ mod redis {
 
         async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {
             let (addresses, database) = place.addresses(6379)?;
-            let (host, port) = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
+            let address = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
             if place.credentials()? != (None, None) || place.parsed()?.scheme() != "redis" {
                 return Err(Failure::new("measured without password and TLS only"));
             }
-            let manager = LockManager::new(vec![format!("redis://{host}:{port}/{database}")]);
+            let manager = LockManager::new(vec![format!("redis://{address}/{database}")]);
             Ok(Arc::new(Manager(manager)))
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
+use polylock::Address;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -28,17 +29,13 @@ pub(crate) async fn dial(place: &Place) -> Result<Client> {
     }
     let (addresses, _) = place.addresses(2379)?;
     // Our backend asks one member at a time.
-    let address = addresses.first().map(|(host, port)| endpoint(host, *port));
+    let address = addresses.first().map(|address| format!("http://{address}"));
     let mut options = ConnectOptions::new().with_require_leader(true);
     if let (Some(user), password) = place.credentials()? {
         options = options.with_user(user, password.unwrap_or_default()).with_auto_token_refresh(true);
     }
     let address = address.ok_or_else(|| Failure::new("the URL names no server"))?;
     Ok(Client::connect([address], Some(options)).await?)
-}
-
-fn endpoint(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("http://[{host}]:{port}") } else { format!("http://{host}:{port}") }
 }
 
 impl Etcd {
@@ -65,8 +62,8 @@ impl Server for Etcd {
     async fn commands(&mut self) -> Option<Commands> {
         let (addresses, _) = self.place.addresses(2379).ok()?;
         let mut commands = Commands::default();
-        for (host, port) in addresses {
-            for (kind, count) in received(&metrics(&host, port).await?) {
+        for address in addresses {
+            for (kind, count) in received(&metrics(&address).await?) {
                 commands.total += count;
                 *commands.by_kind.entry(kind).or_default() += count;
             }
@@ -75,8 +72,8 @@ impl Server for Etcd {
     }
 }
 
-async fn metrics(host: &str, port: u16) -> Option<String> {
-    let mut stream = TcpStream::connect((host, port)).await.ok()?;
+async fn metrics(Address { host, port, .. }: &Address) -> Option<String> {
+    let mut stream = TcpStream::connect((host.as_str(), *port)).await.ok()?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await.ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.ok()?;

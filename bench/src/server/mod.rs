@@ -81,7 +81,7 @@ pub(crate) fn processes(place: &Place) -> Vec<u32> {
     };
     let Ok((addresses, _)) = place.addresses(usual) else { return Vec::new() };
     let mut found: Vec<_> =
-        addresses.iter().flat_map(|(host, port)| process::listening(host, *port)).collect();
+        addresses.iter().flat_map(|address| process::listening(&address.host, address.port)).collect();
     found.sort_unstable();
     found.dedup();
     found

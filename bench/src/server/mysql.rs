@@ -29,12 +29,11 @@ pub(crate) async fn dial(place: &Place) -> Result<MySqlConnection> {
         return Err(Failure::new("the bare driver is measured without TLS only"));
     }
     let (addresses, database) = place.addresses(3306)?;
-    let (host, port) = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
+    let address = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
     let (user, password) = place.credentials()?;
-    let database = percent_encoding::percent_decode_str(&database).decode_utf8()?;
     let mut options = MySqlConnectOptions::new()
-        .host(host)
-        .port(*port)
+        .host(&address.host)
+        .port(address.port)
         .username(&user.unwrap_or_default())
         .database(&database)
         .pipes_as_concat(false)

@@ -1,7 +1,7 @@
 //! Redis.
 
 use async_trait::async_trait;
-use polylock::Name;
+use polylock::{Address, Name};
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, aio::MultiplexedConnection, cmd};
 use tokio::net::TcpStream;
 
@@ -28,7 +28,8 @@ pub(crate) async fn dial_with(place: &Place, config: AsyncConnectionConfig) -> R
         return Err(Failure::new("the bare driver is measured without TLS only"));
     }
     let (addresses, database) = place.addresses(6379)?;
-    let (host, port) = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
+    let Address { host, port, .. } =
+        addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
     let socket = TcpStream::connect((host.as_str(), *port)).await?;
     socket.set_nodelay(true)?;
     let (user, password) = place.credentials()?;

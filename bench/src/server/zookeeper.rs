@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use percent_encoding::percent_decode_str;
+use polylock::Address;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -24,11 +24,7 @@ pub(super) struct ZooKeeper {
 /// A session, and who may touch the nodes that it makes.
 pub(crate) async fn dial(place: &Place) -> Result<(Client, Acls<'static>)> {
     let (addresses, _) = place.addresses(2181)?;
-    let servers = addresses.iter().map(|(host, port)| match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    });
-    let servers = servers.collect::<Vec<_>>().join(",");
+    let servers = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let mut connector = Client::connector().with_session_timeout(SESSION);
     let acls = match place.credentials()? {
         (Some(user), Some(password)) => {
@@ -43,7 +39,7 @@ pub(crate) async fn dial(place: &Place) -> Result<(Client, Acls<'static>)> {
 /// The node below which all of this run is.
 pub(crate) fn base(place: &Place) -> Result<String> {
     let (_, root) = place.addresses(2181)?;
-    let root = percent_decode_str(root.trim_end_matches('/')).decode_utf8()?.into_owned();
+    let root = root.trim_end_matches('/');
     Ok(if root.is_empty() { format!("/{}", place.mark()) } else { format!("/{root}/{}", place.mark()) })
 }
 
@@ -66,8 +62,8 @@ impl Server for ZooKeeper {
     async fn describe(&mut self) -> Result<record::Server> {
         let (addresses, _) = self.place.addresses(2181)?;
         let mut told = None;
-        for (host, port) in &addresses {
-            told = told.or(srvr(host, *port).await);
+        for address in &addresses {
+            told = told.or(srvr(address).await);
         }
         let told = told.unwrap_or_default();
         let field = |key: &str| told.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
@@ -90,8 +86,8 @@ impl Server for ZooKeeper {
     async fn commands(&mut self) -> Option<Commands> {
         let (addresses, _) = self.place.addresses(2181).ok()?;
         let mut commands = Commands::default();
-        for (host, port) in addresses {
-            let told = srvr(&host, port).await?;
+        for address in &addresses {
+            let told = srvr(address).await?;
             let received = told.lines().find_map(|line| line.strip_prefix("Received:"));
             commands.total += received?.trim().parse::<f64>().ok()?;
         }
@@ -120,8 +116,8 @@ impl Server for ZooKeeper {
     }
 }
 
-async fn srvr(host: &str, port: u16) -> Option<String> {
-    let mut stream = TcpStream::connect((host, port)).await.ok()?;
+async fn srvr(Address { host, port, .. }: &Address) -> Option<String> {
+    let mut stream = TcpStream::connect((host.as_str(), *port)).await.ok()?;
     stream.write_all(b"srvr").await.ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
