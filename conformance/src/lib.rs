@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod asking;
 mod case;
 mod cases;
 mod fixture;

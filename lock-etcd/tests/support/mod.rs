@@ -1,6 +1,6 @@
 //! etcd servers that a test starts for itself, and what it does to them.
 // Each test binary is a crate of its own and uses a part of this.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 use std::{
     io::{Read, Write},
@@ -11,13 +11,11 @@ use std::{
 };
 
 use etcd_client::{Client, GetOptions};
-use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner, Url};
+pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last, until_answered};
+use lock_core::{Backend, Claim, Name, Owner, Url};
 use lock_etcd::{EtcdBackend, EtcdOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-
-/// Longer than anything here takes; a test that needs it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A member of a cluster, killed when dropped. Its data is in memory where there is such a place.
 pub struct Server {
@@ -231,46 +229,6 @@ pub fn claim(on: &str) -> Claim {
 
 pub fn claim_for(on: &str, lease: Duration) -> Claim {
     Claim::new(Name::new(on).unwrap(), Owner::random().unwrap(), lease).queued(true).labelled("test")
-}
-
-pub async fn held(backend: &impl Backend, claim: &Claim) -> Grant {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Held(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub async fn busy(backend: &impl Backend, claim: &Claim) -> Busy {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Busy(busy) => busy,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Asks until the claim is granted, whatever goes wrong meanwhile.
-pub async fn held_at_last(backend: &impl Backend, claim: &Claim) -> Grant {
-    let since = Instant::now();
-    loop {
-        if let Attempt::Held(grant) = until_answered(|| backend.acquire(claim)).await {
-            return grant;
-        }
-        assert!(since.elapsed() < PATIENCE, "never granted");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Repeats a verb until the server has answered it, as core does.
-pub async fn until_answered<T, F: Future<Output = lock_core::Result<T>>>(mut verb: impl FnMut() -> F) -> T {
-    let since = Instant::now();
-    loop {
-        match tokio::time::timeout(Duration::from_millis(500), verb()).await {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(failure)) => assert!(failure.is_transient(), "{failure:?}"),
-            Err(_) => {}
-        }
-        assert!(since.elapsed() < PATIENCE, "never answered");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A future that must end in time.

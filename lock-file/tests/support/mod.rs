@@ -1,6 +1,6 @@
 //! What the tests share.
 
-#![allow(dead_code, reason = "no test file uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test file uses all of it")]
 
 use std::{
     env, fs,
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use lock_conformance::asking::{PATIENCE, busy, held};
 use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner};
 use lock_file::{FileBackend, FileOptions};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,9 +19,6 @@ use tempfile::TempDir;
 
 /// A lease that no test outlives.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-/// How long a test waits for what must come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A lock directory of the test's own.
 pub(crate) struct Locks {
@@ -75,20 +73,6 @@ pub(crate) async fn connect(path: &Path) -> FileBackend {
 /// A new claim that waits.
 pub(crate) fn claim(name: &str, lease: Duration) -> Claim {
     Claim::new(Name::new(name).unwrap(), Owner::random().unwrap(), lease).queued(true)
-}
-
-pub(crate) async fn held(backend: &FileBackend, claim: &Claim) -> Grant {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Held(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub(crate) async fn busy(backend: &FileBackend, claim: &Claim) -> Busy {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Busy(busy) => busy,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Waits as core does, until the claim holds.

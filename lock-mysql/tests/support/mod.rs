@@ -1,6 +1,6 @@
 //! MariaDB servers that a test starts for itself, and what it does to them.
 // Each test binary is a crate of its own and uses a part of this.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner, Url, Wake};
+pub use lock_conformance::asking::{PATIENCE, busy, held, until, until_answered};
+use lock_core::{Backend, Claim, Name, Owner, Url, Wake};
 use lock_mysql::{MysqlBackend, MysqlOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-
-/// Longer than anything here takes; a test that needs it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server on a port of its own, killed when dropped. It has a database `app`, and users `locks` and
 /// `others` who may do anything in it.
@@ -193,20 +191,6 @@ pub fn claim(on: &str) -> Claim {
     Claim::new(Name::new(on).unwrap(), owner, Duration::from_secs(10)).queued(true).labelled("test")
 }
 
-pub async fn held(backend: &impl Backend, claim: &Claim) -> Grant {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Held(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub async fn busy(backend: &impl Backend, claim: &Claim) -> Busy {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Busy(busy) => busy,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// The wake of a claim that waits, once it has been silent for a while: a new bell may ring for nothing, and
 /// one that fell is not hung up again at once.
 pub async fn armed(backend: &impl Backend, claim: &Claim) -> Wake {
@@ -220,28 +204,5 @@ pub async fn armed(backend: &impl Backend, claim: &Claim) -> Wake {
         if tokio::time::timeout(Duration::from_millis(300), &mut wake).await.is_err() {
             return wake;
         }
-    }
-}
-
-/// Waits until something is so; fails if it never is.
-pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !so() {
-        assert!(since.elapsed() < PATIENCE, "not seen: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Repeats a verb until the server has answered it, as core does.
-pub async fn until_answered<T, F: Future<Output = lock_core::Result<T>>>(mut verb: impl FnMut() -> F) -> T {
-    let since = Instant::now();
-    loop {
-        match tokio::time::timeout(Duration::from_millis(500), verb()).await {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(failure)) => assert!(failure.is_transient(), "{failure:?}"),
-            Err(_) => {}
-        }
-        assert!(since.elapsed() < PATIENCE, "never answered");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Redis servers that a test starts for itself, and what it does to them.
 // Each test binary is a crate of its own and uses a part of this.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -9,14 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner, Url};
+pub use lock_conformance::asking::{PATIENCE, busy, held, until, until_answered};
+use lock_core::{Backend, Claim, Name, Owner, Url};
 use lock_redis::{RedisBackend, RedisOptions};
 use redis::{Connection, FromRedisValue};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-
-/// Longer than anything here takes; a test that needs it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server on a port of its own, killed when dropped.
 pub struct Server {
@@ -137,41 +135,4 @@ pub fn name(name: &str) -> Name {
 /// A new claim that waits, of 10 s.
 pub fn claim(on: &str) -> Claim {
     Claim::new(name(on), Owner::random().unwrap(), Duration::from_secs(10)).queued(true).labelled("test")
-}
-
-pub async fn held(backend: &impl Backend, claim: &Claim) -> Grant {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Held(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub async fn busy(backend: &impl Backend, claim: &Claim) -> Busy {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Busy(busy) => busy,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Waits until something is so; fails if it never is.
-pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !so() {
-        assert!(since.elapsed() < PATIENCE, "not seen: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Repeats a verb until the server has answered it, as core does.
-pub async fn until_answered<T, F: Future<Output = lock_core::Result<T>>>(mut verb: impl FnMut() -> F) -> T {
-    let since = Instant::now();
-    loop {
-        match tokio::time::timeout(Duration::from_millis(300), verb()).await {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(failure)) => assert!(failure.is_transient(), "{failure:?}"),
-            Err(_) => {}
-        }
-        assert!(since.elapsed() < PATIENCE, "never answered");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -13,16 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner};
+pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last};
+use lock_core::{Claim, Name, Owner};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zookeeper_client::Client;
 
 pub use tap::Tap;
-
-/// Longer than anything here takes; a test that needs it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Small enough that sessions of half a second are exact.
 pub const TICK: Duration = Duration::from_millis(50);
@@ -242,31 +240,4 @@ pub fn name(name: &str) -> Name {
 /// A new claim for ten seconds.
 pub fn claim(of: &str) -> Claim {
     Claim::new(name(of), Owner::random().unwrap(), Duration::from_secs(10)).labelled("test")
-}
-
-pub async fn held(backend: &ZookeeperBackend, claim: &Claim) -> Grant {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Held(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub async fn busy(backend: &ZookeeperBackend, claim: &Claim) -> Busy {
-    match backend.acquire(claim).await.unwrap() {
-        Attempt::Busy(busy) => busy,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Asks again and again until it is granted.
-pub async fn held_at_last(backend: &ZookeeperBackend, claim: &Claim) -> Grant {
-    let granted = async {
-        loop {
-            if let Ok(Attempt::Held(grant)) = backend.acquire(claim).await {
-                return grant;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, granted).await.expect("a grant")
 }
