@@ -128,7 +128,7 @@ impl Hold {
     pub(crate) fn leave(&self) -> Option<Loose> {
         self.end(Loss::Released);
         self.guard_gone.notify_one();
-        self.state().loose.take()
+        self.take()
     }
 
     /// Resolves once the guard has left. For one who waits.
@@ -138,15 +138,18 @@ impl Hold {
 
     /// Has the claim released in the background.
     pub(crate) fn let_go(&self) {
-        drop(self.state().loose.take());
+        drop(self.take());
     }
 
     /// The server's word is that the claim is not there.
     pub(crate) fn gone(&self) {
-        let loose = self.state().loose.take();
-        if let Some(loose) = loose {
+        if let Some(loose) = self.take() {
             loose.gone();
         }
+    }
+
+    fn take(&self) -> Option<Loose> {
+        self.state().loose.take()
     }
 
     pub(crate) fn ended(&self) -> &CancellationToken {
