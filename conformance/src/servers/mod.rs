@@ -13,7 +13,7 @@ pub use directory::Directory;
 pub use etcd::Etcd;
 pub use mysql::Mysql;
 pub use redis::Redis;
-pub(crate) use scratch::{Scratch, scratch};
+pub(crate) use scratch::{Scratch, scratch, shared};
 pub use zookeeper::ZooKeeper;
 
 /// What a test program that starts servers, but is not the suite, does first in its `main`, which needs

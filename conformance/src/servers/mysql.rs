@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use super::{Scratch, scratch};
+use super::{Scratch, scratch, shared};
 use crate::{
     Lever, Need, Server,
     process::{guarded, kill, signal, spawn},
@@ -99,8 +99,15 @@ impl Mysql {
     }
 
     /// A fresh data directory; made once by the server's own script, and copied from then on.
+    ///
+    /// The programs of one test run share the original, which is called after their parent.
     fn make_data(&self) -> io::Result<()> {
-        copy(&self.template()?, &self.data())?;
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let kind = if self.oracle.is_some() { "mysql" } else { "mariadb" };
+        let shared = shared(&format!("{parent}-{kind}"))?;
+        let one_at_a_time = File::create(shared.join("lock"))?;
+        one_at_a_time.lock()?;
+        copy(&self.template(&shared)?, &self.data())?;
         // One statement a line.
         let grant = "CREATE DATABASE IF NOT EXISTS locks;\n\
                      CREATE USER IF NOT EXISTS 'locks'@'127.0.0.1' IDENTIFIED BY 'secret';\n\
@@ -108,15 +115,8 @@ impl Mysql {
         fs::write(self.root.path().join("init.sql"), grant)
     }
 
-    /// The data directory that others are copied from. The programs of one test run share it; it is called
-    /// after their parent, so that it is left over when that has ended.
-    fn template(&self) -> io::Result<PathBuf> {
-        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-        let kind = if self.oracle.is_some() { "mysql" } else { "mariadb" };
-        let shared = self.root.path().with_file_name(format!("polylock-suite-{parent}-{kind}"));
-        fs::create_dir_all(&shared)?;
-        let one_at_a_time = File::create(shared.join("lock"))?;
-        one_at_a_time.lock()?;
+    /// The data directory that others are copied from.
+    fn template(&self, shared: &Path) -> io::Result<PathBuf> {
         let (made, template) = (shared.join("made"), shared.join("data"));
         if template.is_dir() {
             return Ok(template);
