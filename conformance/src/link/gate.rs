@@ -7,7 +7,7 @@ use lock_core::{
 
 use super::{
     Link, Way,
-    state::{Shared, State},
+    state::{Place, Shared, State},
 };
 
 /// A link for backends without a wire: it fails between the core and the backend.
@@ -36,8 +36,10 @@ impl Gate {
         if state.refusing {
             return Err(cut());
         }
-        // It is under way from now on, whenever its task begins: a cut that comes first is one to it.
-        let passing = tokio::spawn(through(self.link.clone(), state, word, call));
+        // It is under way from now on, whenever its task begins: a cut that comes first is one to it, and what is
+        // sent later comes later.
+        let place = self.link.place();
+        let passing = tokio::spawn(through(self.link.clone(), state, place, word, call));
         passing.await.unwrap_or_else(|_| Err(cut()))
     }
 
@@ -58,15 +60,21 @@ impl Gate {
     }
 }
 
-async fn through<T>(link: Arc<Shared>, state: State, word: &'static str, call: Call<T>) -> Result<T> {
+async fn through<T>(
+    link: Arc<Shared>,
+    state: State,
+    mut place: Place,
+    word: &'static str,
+    call: Call<T>,
+) -> Result<T> {
     let way = async {
         tokio::time::sleep(state.to_server.delay).await;
         // One connection is in order: what was sent first arrives first.
-        let turn = link.order.lock().await;
+        place.turn().await;
         link.before_request(word);
         link.open(Way::ToServer).await;
         let reply = call.await;
-        drop(turn);
+        drop(place);
         link.after_request();
         link.before_reply();
         tokio::time::sleep(state.to_client.delay).await;
@@ -146,6 +154,19 @@ mod tests {
         link.heal();
         gate.acquire(&claim).await.unwrap();
         assert_eq!(gate.release(&claim).await.unwrap(), Released::Released);
+    }
+
+    /// Timers that end in the same millisecond wake their tasks in any order.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn what_is_delayed_alike_arrives_in_order() {
+        for _ in 0..300 {
+            let (link, gate, memory, claim) = gated();
+            link.delay(Way::ToServer, Duration::from_millis(1));
+            let given_up = tokio::time::timeout(Duration::ZERO, gate.acquire(&claim)).await;
+            assert!(given_up.is_err());
+            assert_eq!(gate.release(&claim).await.unwrap(), Released::Released);
+            assert_eq!(memory.names(), 0);
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,9 @@
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::{Requests, Way};
 
@@ -9,8 +12,25 @@ use super::{Requests, Way};
 pub(super) struct Shared {
     pub(super) state: watch::Sender<State>,
     pub(super) requests: watch::Sender<Requests>,
-    /// Whose turn it is to pass, where there is no wire to keep the order.
-    pub(super) order: Mutex<()>,
+    /// Hears when the request that was sent last has passed, where there is no wire to keep the order.
+    last: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// A request's place among those that were sent. Dropping it lets the next one pass.
+#[derive(Debug)]
+pub(super) struct Place {
+    before: Option<oneshot::Receiver<()>>,
+    _passed: oneshot::Sender<()>,
+}
+
+impl Place {
+    /// Waits until all that were sent before have passed, or were lost.
+    pub(super) async fn turn(&mut self) {
+        if let Some(before) = self.before.take() {
+            // Its sender says nothing but that it is gone.
+            let _ = before.await;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,11 +88,18 @@ impl Default for Shared {
     fn default() -> Self {
         let (state, requests) =
             (watch::Sender::new(State::default()), watch::Sender::new(Requests::default()));
-        Self { state, requests, order: Mutex::default() }
+        Self { state, requests, last: Mutex::default() }
     }
 }
 
 impl Shared {
+    /// The place of a request that is sent now.
+    pub(super) fn place(&self) -> Place {
+        let (passed, last) = oneshot::channel();
+        let before = self.last.lock().unwrap_or_else(PoisonError::into_inner).replace(last);
+        Place { before, _passed: passed }
+    }
+
     pub(super) fn change(&self, change: impl FnOnce(&mut State)) {
         self.state.send_modify(change);
     }
