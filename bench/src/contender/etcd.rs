@@ -9,7 +9,7 @@ use etcd_client::{
 };
 use polylock::{Name, Owner};
 
-use super::{Client, Contender, LEASE, Lock, NO_WAIT, rust};
+use super::{Client, Contender, LEASE, Lock, no_wait, rust};
 use crate::{
     failure::{Failure, Result},
     place::Place,
@@ -37,7 +37,7 @@ impl Contender for Raw {
     }
 
     fn lacks(&self, workload: Workload) -> Option<&str> {
-        (!matches!(workload, Workload::Uncontended | Workload::Throughput)).then_some(NO_WAIT)
+        no_wait(workload)
     }
 
     async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {

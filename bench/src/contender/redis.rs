@@ -15,7 +15,7 @@ use polylock::Name;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Script, Value, aio::MultiplexedConnection, cmd};
 use tokio::{sync::watch, time::timeout};
 
-use super::{Client, Contender, LEASE, Lock, NO_WAIT, rust};
+use super::{Client, Contender, LEASE, Lock, no_wait, rust};
 use crate::{
     failure::{Failure, Result},
     place::Place,
@@ -42,7 +42,7 @@ impl Contender for Raw {
     }
 
     fn lacks(&self, workload: Workload) -> Option<&str> {
-        waits(workload).then_some(NO_WAIT)
+        no_wait(workload)
     }
 
     async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {
@@ -56,10 +56,6 @@ impl Contender for Raw {
         }
         Ok(Arc::new(RawClient { connection, acquire, release, place: place.clone() }))
     }
-}
-
-fn waits(workload: Workload) -> bool {
-    !matches!(workload, Workload::Uncontended | Workload::Throughput)
 }
 
 struct RawClient {
@@ -132,7 +128,7 @@ impl Contender for Unfenced {
     }
 
     fn lacks(&self, workload: Workload) -> Option<&str> {
-        waits(workload).then_some(NO_WAIT)
+        no_wait(workload)
     }
 
     async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use polylock::Owner;
 use zookeeper_client::{Acls, Client as Driver, CreateMode, Error};
 
-use super::{Client, Contender, Lock, NO_WAIT, rust};
+use super::{Client, Contender, Lock, no_wait, rust};
 use crate::{
     failure::{Failure, Result},
     place::Place,
@@ -34,7 +34,7 @@ impl Contender for Raw {
     }
 
     fn lacks(&self, workload: Workload) -> Option<&str> {
-        (!matches!(workload, Workload::Uncontended | Workload::Throughput)).then_some(NO_WAIT)
+        no_wait(workload)
     }
 
     async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {

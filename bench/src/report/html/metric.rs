@@ -114,64 +114,10 @@ pub(super) fn metrics(workload: Workload) -> Vec<Metric> {
                 },
             },
         ],
-        Workload::Waiting => vec![
-            Metric {
-                title: "Commands",
-                reading: "What the server was asked while nothing happened. Less is better.",
-                axis: amount("commands a second"),
-                marks: |figures| match figures {
-                    Figures::Waiting { commands_per_second, .. } => Some(bar((*commands_per_second)?, "/s")),
-                    _ => None,
-                },
-            },
-            Metric {
-                title: "Server CPU",
-                reading: "Less is better.",
-                axis: amount("% of a core"),
-                marks: |figures| match figures {
-                    Figures::Waiting { server_cpu_percent, .. } => Some(bar((*server_cpu_percent)?, " %")),
-                    _ => None,
-                },
-            },
-            Metric {
-                title: "Client CPU",
-                reading: "Less is better.",
-                axis: amount("% of a core"),
-                marks: |figures| match figures {
-                    Figures::Waiting { client_cpu_percent, .. } => Some(bar(*client_cpu_percent, " %")),
-                    _ => None,
-                },
-            },
-        ],
-        Workload::Holding | Workload::HoldingMany => vec![
-            Metric {
-                title: "Commands",
-                reading: "What renewing asks of the server. Less is better.",
-                axis: amount("commands a second"),
-                marks: |figures| match figures {
-                    Figures::Holding { commands_per_second, .. } => Some(bar((*commands_per_second)?, "/s")),
-                    _ => None,
-                },
-            },
-            Metric {
-                title: "Server CPU",
-                reading: "Less is better.",
-                axis: amount("% of a core"),
-                marks: |figures| match figures {
-                    Figures::Holding { server_cpu_percent, .. } => Some(bar((*server_cpu_percent)?, " %")),
-                    _ => None,
-                },
-            },
-            Metric {
-                title: "Client CPU",
-                reading: "Less is better.",
-                axis: amount("% of a core"),
-                marks: |figures| match figures {
-                    Figures::Holding { client_cpu_percent, .. } => Some(bar(*client_cpu_percent, " %")),
-                    _ => None,
-                },
-            },
-        ],
+        Workload::Waiting => load("What the server was asked while nothing happened. Less is better."),
+        Workload::Holding | Workload::HoldingMany => {
+            load("What renewing asks of the server. Less is better.")
+        }
         Workload::Crash => vec![Metric {
             title: "Take-over after the lease's end",
             reading: "A dot for each kill; the short upright line is what is promised at most.",
@@ -188,4 +134,40 @@ pub(super) fn metrics(workload: Workload) -> Vec<Metric> {
             },
         }],
     }
+}
+
+/// What locks cost that only wait, or are only held.
+fn load(reading: &'static str) -> Vec<Metric> {
+    vec![
+        Metric {
+            title: "Commands",
+            reading,
+            axis: amount("commands a second"),
+            marks: |figures| match figures {
+                Figures::Waiting { commands_per_second: rate, .. }
+                | Figures::Holding { commands_per_second: rate, .. } => Some(bar((*rate)?, "/s")),
+                _ => None,
+            },
+        },
+        Metric {
+            title: "Server CPU",
+            reading: "Less is better.",
+            axis: amount("% of a core"),
+            marks: |figures| match figures {
+                Figures::Waiting { server_cpu_percent: cpu, .. }
+                | Figures::Holding { server_cpu_percent: cpu, .. } => Some(bar((*cpu)?, " %")),
+                _ => None,
+            },
+        },
+        Metric {
+            title: "Client CPU",
+            reading: "Less is better.",
+            axis: amount("% of a core"),
+            marks: |figures| match figures {
+                Figures::Waiting { client_cpu_percent: cpu, .. }
+                | Figures::Holding { client_cpu_percent: cpu, .. } => Some(bar(*cpu, " %")),
+                _ => None,
+            },
+        },
+    ]
 }
