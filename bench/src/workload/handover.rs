@@ -3,10 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use super::{Arena, Findings, WAITERS, rounds};
+use super::{Arena, Findings, WAITERS, rounds, together};
 use crate::{
     child::{Child, Order, Word},
     contender::Client,
@@ -141,22 +140,21 @@ pub(crate) async fn contend(
     }
     let tasks = waiters.map(|waiter| {
         let lock = client.lock(name);
-        let task = tokio::spawn(async move {
+        async move {
             let (mut lock, mut holds) = (lock?, Vec::new());
             loop {
                 let asked = now();
                 if asked >= end {
-                    return Result::Ok(holds);
+                    return Ok(holds);
                 }
                 lock.acquire().await?;
                 let acquired = now();
                 holds.push(Hold { waiter, asked, acquired, released: now() });
                 lock.release().await?;
             }
-        });
-        async move { task.await? }
+        }
     });
-    Ok(try_join_all(tasks).await?.into_iter().flatten().collect())
+    Ok(together(tasks).await?.into_iter().flatten().collect())
 }
 
 fn figures(turns: Vec<Turn>) -> Figures {

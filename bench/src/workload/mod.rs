@@ -13,7 +13,7 @@ pub(crate) use crash::{crash, hold_one};
 pub(crate) use handover::{Hold, between, contend, within};
 pub(crate) use holding::{hold_many, holding};
 pub(crate) use throughput::throughput;
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 pub(crate) use uncontended::uncontended;
 pub(crate) use waiting::waiting;
 
@@ -132,6 +132,20 @@ where
         Err(without) => Outcome::from(without),
     };
     arena.entrants.iter().map(|entrant| entrant.who.clone()).zip(states.into_iter().map(outcome)).collect()
+}
+
+/// Runs these in tasks, which end with the future: a run that is stopped must not go on while it is tidied up.
+async fn together<T, F>(futures: impl Iterator<Item = F>) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let mut tasks: JoinSet<_> = futures.collect();
+    let mut all = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        all.push(done??);
+    }
+    Ok(all)
 }
 
 impl Arena<'_> {

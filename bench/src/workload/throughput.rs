@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::try_join_all;
-
-use super::{Arena, Findings, TASKS, numbered, rounds};
+use super::{Arena, Findings, TASKS, numbered, rounds, together};
 use crate::{
     contender::Client,
     failure::Result,
@@ -49,18 +47,17 @@ async fn run(client: &Arc<dyn Client>, names: &[String], span: Duration) -> Resu
     let end = now() + span.as_nanos() as u64;
     let tasks = names.iter().map(|name| {
         let lock = client.lock(name);
-        let task = tokio::spawn(async move {
+        async move {
             let (mut lock, mut count) = (lock?, 0);
             while now() < end {
                 lock.acquire().await?;
                 lock.release().await?;
                 count += 1;
             }
-            Result::Ok(count)
-        });
-        async move { task.await? }
+            Ok(count)
+        }
     });
-    Ok(try_join_all(tasks).await?.iter().sum())
+    Ok(together(tasks).await?.iter().sum())
 }
 
 fn figures(turns: Vec<Turn>) -> Figures {
