@@ -176,10 +176,12 @@ fn failing() -> Result<(), Failed> {
     let mut plan = quick(&server.url(None));
     plan.urls.insert(0, "redis://me:s3cr3t@127.0.0.1:1".into());
     plan.workloads = [Workload::Uncontended].into();
+    // Some of them are only on some machines.
+    plan.peers = false;
     let record = run(&plan);
     let of = |index| record.measurements.iter().filter(move |m| m.server == index);
     assert!(of(0).all(|m| matches!(m.outcome, Outcome::Failed(_))) && of(0).count() == 1);
-    assert!(of(1).all(is_measured) && of(1).count() >= 3);
+    assert!(of(1).all(is_measured) && of(1).count() == 3);
     assert!(!serde_json::to_string(&record)?.contains("s3cr3t"));
     Ok(())
 }
