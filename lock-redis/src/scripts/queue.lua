@@ -26,6 +26,8 @@ local function promote(me)
   local index = 0
   local place = redis.call('LINDEX', KEYS[3], 0)
   local time = place and redis.call('TIME')
+  -- The first write. A server that refuses to write publishes all the same: so it refuses before anybody is told.
+  if place then redis.call('DEL', KEYS[1]) end
   while place do
     local owner, deadline, bell, label = string.match(place, '^(%x+:)(%d+):(%x*)(:.*)$')
     local left = (tonumber(deadline) or 0) - milliseconds(time)
