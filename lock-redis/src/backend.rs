@@ -151,8 +151,6 @@ struct Holder {
     token: u64,
     /// For how long, if nobody renews it.
     left: Duration,
-    /// How many wait in front of the claim.
-    ahead: i64,
     /// When the look was sent.
     since: Moment,
 }
@@ -181,14 +179,14 @@ impl RedisBackend {
                 Ok(Look::Held(self.grant(token, lease(claim, since))))
             }
             Value::Array(holder) => match holder.as_slice() {
-                [Value::BulkString(value), Value::Int(left), Value::Int(ahead)] => {
+                [Value::BulkString(value), Value::Int(left)] => {
                     let token = token_of(value)
                         .ok_or_else(|| error::foreign(&keys.lock, "holds a value that is not a lock's"))?;
                     let left = u64::try_from(*left)
                         .map_err(|_| error::foreign(&keys.lock, "never expires, so it is not a lock's"))?;
                     // One more, since the key lives until the end of its last millisecond.
                     let left = Duration::from_millis(left.saturating_add(1));
-                    Ok(Look::Busy(Holder { token, left, ahead: *ahead, since }))
+                    Ok(Look::Busy(Holder { token, left, since }))
                 }
                 _ => Err(error::unexpected()),
             },
@@ -196,13 +194,9 @@ impl RedisBackend {
         }
     }
 
-    /// Only the first in the queue looks whether the holder lives; the others keep their places.
+    /// Everybody looks when the holder's lease ends: whoever is in front may have died with it.
     fn busy(&self, claim: &Claim, ear: Option<Ear>, holder: Holder) -> Attempt {
-        let recheck_within = match (claim.queue, holder.ahead) {
-            (false, _) => holder.left,
-            (true, 0) => holder.left.min(claim.lease / 3),
-            (true, _) => claim.lease / 3,
-        };
+        let recheck_within = if claim.queue { holder.left.min(claim.lease / 3) } else { holder.left };
         let (asked, doubt) = (lease(claim, holder.since), self.doubt.signal());
         let wake = ear.map(|ear| -> Wake {
             Box::pin(async move {
