@@ -149,6 +149,9 @@ pub(crate) async fn contend(
                 }
                 lock.acquire().await?;
                 let acquired = now();
+                // One thread runs them all: were nobody else's turn while it is held, nobody could be seen to
+                // hold it, too. The hand-over is counted from the release.
+                tokio::task::yield_now().await;
                 holds.push(Hold { waiter, asked, acquired, released: now() });
                 lock.release().await?;
             }
@@ -202,7 +205,65 @@ fn figures(turns: Vec<Turn>) -> Figures {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use tokio::{
+        sync::{Mutex, OwnedMutexGuard},
+        time::sleep,
+    };
+
     use super::*;
+    use crate::contender::Lock;
+
+    /// A lock that excludes if it has a mutex, and else grants to everyone.
+    struct Fake(Option<Arc<Mutex<()>>>);
+
+    struct Handle {
+        mutex: Option<Arc<Mutex<()>>>,
+        guard: Option<OwnedMutexGuard<()>>,
+    }
+
+    #[async_trait]
+    impl Client for Fake {
+        fn lock(&self, _: &str) -> Result<Box<dyn Lock>> {
+            Ok(Box::new(Handle { mutex: self.0.clone(), guard: None }))
+        }
+    }
+
+    #[async_trait]
+    impl Lock for Handle {
+        async fn acquire(&mut self) -> Result {
+            // As slow as a server.
+            sleep(Duration::from_millis(1)).await;
+            if let Some(mutex) = self.mutex.clone() {
+                self.guard = Some(mutex.lock_owned().await);
+            }
+            Ok(())
+        }
+
+        async fn release(&mut self) -> Result {
+            self.guard = None;
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_excludes_nobody_is_seen_within_one_process() {
+        let begin = now();
+        // Long enough for each waiter to have a turn on a machine that stands still for a while.
+        let end = begin + 3_000_000_000;
+        let overlaps = |fake: Fake| async move {
+            let holds = contend(Arc::new(fake), "a", 0..WAITERS, end).await.unwrap();
+            assert!(holds.len() >= WAITERS, "{holds:?}");
+            let Figures::Handover { overlaps, .. } = figures(vec![Turn { holds, begin, end }]) else {
+                panic!("other figures");
+            };
+            overlaps
+        };
+        let (broken, exclusive) =
+            tokio::join!(overlaps(Fake(None)), overlaps(Fake(Some(Arc::new(Mutex::new(()))))));
+        assert!(broken > 0);
+        assert_eq!(exclusive, 0);
+    }
 
     fn hold(waiter: usize, asked: u64, acquired: u64, released: u64) -> Hold {
         Hold { waiter, asked, acquired, released }
