@@ -84,7 +84,14 @@ const POINTS: &[f64] = &[
 
 /// Keeps this process and a server's on one core until dropped.
 #[derive(Debug)]
-pub(crate) struct Pinned(Vec<(Pid, CpuSet)>);
+pub(crate) struct Pinned(Vec<Process>);
+
+/// A process on one core, and where its threads were before.
+#[derive(Debug)]
+struct Process {
+    id: u32,
+    threads: Vec<(Pid, CpuSet)>,
+}
 
 impl Pinned {
     /// `None` if one of them may not be moved.
@@ -94,37 +101,48 @@ impl Pinned {
         let mut one = CpuSet::new();
         one.set(core);
         let mut moved = Self(Vec::new());
-        for process in servers.iter().copied().chain([std::process::id()]) {
-            for thread in threads(process) {
-                let before = sched_getaffinity(Some(thread)).ok();
-                let Some(before) = before.filter(|_| sched_setaffinity(Some(thread), &one).is_ok()) else {
-                    // Threads come and go; one that is still there was refused.
-                    if rustix::process::test_kill_process(thread).is_ok() {
-                        return None;
-                    }
-                    continue;
-                };
-                moved.0.push((thread, before));
+        for id in servers.iter().copied().chain([std::process::id()]) {
+            let mut process = Process { id, threads: Vec::new() };
+            let refused = threads(id).into_iter().any(|thread| !process.pin(thread, &one));
+            moved.0.push(process);
+            if refused {
+                return None;
             }
         }
         Some(moved)
     }
 }
 
+impl Process {
+    /// False if it was refused, and not just gone: threads come and go.
+    fn pin(&mut self, thread: Pid, core: &CpuSet) -> bool {
+        let before = sched_getaffinity(Some(thread)).ok();
+        match before.filter(|_| sched_setaffinity(Some(thread), core).is_ok()) {
+            Some(before) => {
+                self.threads.push((thread, before));
+                true
+            }
+            None => rustix::process::test_kill_process(thread).is_err(),
+        }
+    }
+
+    /// Where a thread was; for one that was born pinned, where the main thread was.
+    fn before(&self, thread: Pid) -> Option<&CpuSet> {
+        let main = |thread: Pid| thread.as_raw_nonzero().get().unsigned_abs() == self.id;
+        let found = self.threads.iter().find(|(known, _)| *known == thread);
+        found.or_else(|| self.threads.iter().find(|(known, _)| main(*known))).map(|(_, mask)| mask)
+    }
+}
+
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Of those that were born pinned, this process's have the mask of its main thread.
-        let own = self
-            .0
-            .iter()
-            .find(|(thread, _)| thread.as_raw_nonzero().get().unsigned_abs() == std::process::id());
-        if let Some((_, mask)) = own {
-            for thread in threads(std::process::id()) {
-                let _ = sched_setaffinity(Some(thread), mask);
+        for process in &self.0 {
+            // Twice: one may be born meanwhile, of a thread that is still pinned.
+            for thread in [threads(process.id), threads(process.id)].concat() {
+                if let Some(mask) = process.before(thread) {
+                    let _ = sched_setaffinity(Some(thread), mask);
+                }
             }
-        }
-        for (thread, mask) in &self.0 {
-            let _ = sched_setaffinity(Some(*thread), mask);
         }
     }
 }
@@ -157,6 +175,13 @@ pub(crate) fn machine() -> crate::record::Machine {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        process::{Command, Stdio},
+        sync::mpsc,
+        thread,
+    };
+
     use super::*;
 
     #[test]
@@ -170,13 +195,69 @@ mod tests {
         assert!(times.points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{times:?}");
     }
 
+    /// Makes [`pinning_ends_for_every_thread`] a child that starts a thread when told to.
+    const CHILD: &str = "POLYLOCK_BENCH_PINNED_CHILD";
+
     #[test]
-    fn pinning_ends_with_its_value() {
-        let before = sched_getaffinity(None).unwrap();
-        let pinned = Pinned::new(&[]).unwrap();
-        assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+    fn pinning_ends_for_every_thread() {
+        if std::env::var_os(CHILD).is_some() {
+            return start_a_thread_when_told();
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "measure::tests::pinning_ends_for_every_thread"])
+            .env(CHILD, "")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut words = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        let mut number = |word: &str| {
+            let said = words.find_map(|line| Some(line.split_once(word)?.1.trim().to_owned()));
+            Pid::from_raw(said.unwrap().parse().unwrap()).unwrap()
+        };
+        let first = number("first thread:");
+        let all = sched_getaffinity(None).unwrap();
+        let mask = |thread: Pid| sched_getaffinity(Some(thread)).unwrap();
+
+        let pinned = Pinned::new(&[child.id()]).unwrap();
+        assert_eq!((mask(first).count(), sched_getaffinity(None).unwrap().count()), (1, 1));
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let born = number("born:");
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let own = thread::spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            let _ = ended.recv();
+        });
+        let own_born = told.recv().unwrap();
+        assert_eq!((mask(born).count(), mask(own_born).count()), (1, 1));
+
         drop(pinned);
-        assert_eq!(sched_getaffinity(None).unwrap(), before);
+        for thread in [first, born, own_born] {
+            assert_eq!(mask(thread), all);
+        }
+        assert_eq!(sched_getaffinity(None).unwrap(), all);
+        drop(end);
+        own.join().unwrap();
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
+
+    #[allow(clippy::print_stdout, reason = "the parent reads it")]
+    fn start_a_thread_when_told() {
+        // Behind a line end: the harness has begun a line.
+        println!("\nfirst thread: {}", rustix::thread::gettid().as_raw_nonzero());
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let born = thread::spawn(move || {
+            println!("\nborn: {}", rustix::thread::gettid().as_raw_nonzero());
+            let _ = ended.recv();
+        });
+        std::io::stdin().read_line(&mut line).unwrap();
+        drop(end);
+        born.join().unwrap();
+        assert_eq!(line, "go\n");
     }
 
     #[test]
