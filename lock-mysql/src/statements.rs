@@ -103,9 +103,9 @@ impl Statements {
     /// Takes the lock, keeps it, or finds it busy and takes or keeps a place in the queue. A lock that is
     /// free goes to the first in the queue, who is told.
     ///
-    /// Its one row: whether the lock is held now, the token, how long another has it, whether others stand in
-    /// front, whether the row was there; then whether more wait, who got the lock, and that one's bell. If the row is not there, the caller has to
-    /// ask again for it to be `make`d first.
+    /// Its one row: whether the lock is held now, the token, how long another has it, whether the row was
+    /// there; then whether more wait, who got the lock, and that one's bell. If the row is not there, the
+    /// caller has to ask again for it to be `make`d first.
     pub(crate) fn contend(&self, claim: &Claim, bell: Option<Nonce>, make: bool) -> Transaction {
         let body = &self.contend[usize::from(claim.queue) * 2 + usize::from(make)];
         Transaction { body: body.clone(), compound: self.compound, claim: claim.clone(), bell }
@@ -231,7 +231,7 @@ fn contend(table: &Table, queue: bool, make: bool) -> String {
          COMMIT; \
          SELECT @mine OR {TAKE}, LAST_INSERT_ID(), \
          CAST(IF(@held, @left, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), @until)) AS SIGNED), \
-         @held AND COALESCE(@first <> @me, 0), CAST(@known AS SIGNED), \
+         CAST(@known AS SIGNED), \
          @waiting > 1, {NEXT}, IF({NEXT} IS NULL, NULL, @nonce); \
          {ring}"
     )

@@ -188,23 +188,19 @@ impl Store {
         // Who has seen a crowd has seen the row.
         let make = !self.crowd.waits_for(&claim.name);
         let mut decided = decide(lent, self.statements.contend(claim, bell(), make)).await?;
-        if !make && decided.row.try_get_unchecked::<i64, _>(4)? == 0 {
+        if !make && decided.row.try_get_unchecked::<i64, _>(3)? == 0 {
             let (lent, _) = decided.end.await;
             decided = decide(lent, self.statements.contend(claim, bell(), true)).await?;
         }
-        let row = self.conclude(claim, decided, 5).await?;
+        let row = self.conclude(claim, decided, 4).await?;
         if row.try_get_unchecked::<i64, _>(0)? != 0 {
             return Ok(held(claim, row.try_get_unchecked(1)?, since));
         }
         self.crowd.learn(&claim.name, claim.queue || self.crowd.waits_for(&claim.name));
-        let (left, in_front): (Option<i64>, i64) = (row.try_get_unchecked(2)?, row.try_get_unchecked(3)?);
+        let left: Option<i64> = row.try_get_unchecked(2)?;
         let left = Duration::from_micros(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
-        // Only the first in the queue looks whether the holder lives; the others keep their places.
-        let recheck_within = match (claim.queue, in_front) {
-            (false, _) => left,
-            (true, 0) => left.min(claim.lease / 3),
-            (true, _) => claim.lease / 3,
-        };
+        // All of them look when the holder's lease ends: whoever stands in front may be gone as well.
+        let recheck_within = if claim.queue { left.min(claim.lease / 3) } else { left };
         Ok(Attempt::Busy(Busy::new(None, recheck_within)))
     }
 

@@ -4,7 +4,10 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use lock_core::{Attempt, Backend, ErrorKind, Released, Renewal};
 use lock_mysql::MysqlBackend;
@@ -248,4 +251,35 @@ async fn a_table_that_was_dropped_is_made_again() {
     server.sql("DROP TABLE polylock, polylock_queue");
     assert_eq!(backend.renew(&ours).await.unwrap(), Renewal::Lost);
     assert!(held(&backend, &claim("a")).await.token > token);
+}
+
+#[tokio::test]
+async fn the_next_in_line_looks_when_the_holders_lease_ends_though_another_stands_in_front() {
+    let server = Server::start(&[]);
+    let leased = |seconds| {
+        let mut claim = claim("a");
+        claim.lease = Duration::from_secs(seconds);
+        claim
+    };
+    // A third of the last one's lease is longer than all of this takes.
+    let (ours, first, second) = (leased(5), leased(6), leased(90));
+    let waiter = server.backend().await;
+    let since = Instant::now();
+    // These two are never heard of again.
+    let token = held(&server.backend().await, &ours).await.token;
+    busy(&server.backend().await, &first).await;
+    let mut told = busy(&waiter, &second).await;
+    assert!(told.recheck_within <= ours.lease, "{told:?}");
+    let grant = loop {
+        let wake = told.wake.unwrap_or_else(|| Box::pin(pending()));
+        let _ = timeout(told.recheck_within, wake).await;
+        match waiter.acquire(&second).await.unwrap() {
+            Attempt::Held(grant) => break grant,
+            Attempt::Busy(busy) => told = busy,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(grant.token > token);
+    let took = since.elapsed();
+    assert!(took >= first.lease && took < second.lease / 6, "{took:?}");
 }
