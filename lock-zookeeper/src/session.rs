@@ -18,6 +18,7 @@ use crate::{
     ahead::{Change, Shared},
     claims::{Claims, Known, Node},
     dial::Dialer,
+    error,
     place::{Place, Root},
     pulse::Pulse,
     queue::{Position, position},
@@ -103,11 +104,21 @@ impl Session {
         self.claims.is_empty()
     }
 
+    /// A refusal is the word that nothing of the claim is there; so what is goes first.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         place: &Arc<Place>,
         claim: &Claim,
     ) -> Result<Attempt, Error> {
+        match self.attempt(place, claim).await {
+            Err(refusal) if error::is_refusal(&refusal) && self.claims.knows(place) => {
+                Err(self.take_back(place, claim, refusal).await)
+            }
+            answer => answer,
+        }
+    }
+
+    async fn attempt(self: &Arc<Self>, place: &Arc<Place>, claim: &Claim) -> Result<Attempt, Error> {
         self.connected().await?;
         let mut seen = match self.claims.look(place) {
             Known::Nothing => Seen::Gone,
@@ -258,6 +269,18 @@ impl Session {
         };
         self.claims.watch(place, watch);
         Ok(Some(since))
+    }
+
+    /// Ends a claim whose node is there, or may be, though a later request for it was refused. What to say of
+    /// it: the refusal, unless something may be left that core does not know of.
+    async fn take_back(&self, place: &Arc<Place>, claim: &Claim, refusal: Error) -> Error {
+        match self.release(place).await {
+            Err(end) if error::is_end(&end) => end,
+            Err(failure) if claim.fresh => {
+                Error::UnexpectedError(format!("{refusal}, and the node is left behind: {failure}"))
+            }
+            _ => refusal,
+        }
     }
 
     fn grant(&self, place: &Place, node: &Node) -> Result<Grant, Error> {

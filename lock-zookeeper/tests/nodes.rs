@@ -11,7 +11,7 @@ use lock_core::{Attempt, Backend, Claim, ErrorKind, Locks, Moment, Options, Owne
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
 use support::{Ensemble, PATIENCE, busy, claim, held, held_at_last, name};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode, Error};
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission};
 
 #[tokio::test]
 async fn a_claim_is_an_ephemeral_node_under_a_container() {
@@ -265,6 +265,49 @@ async fn a_lock_of_another_user_is_denied_and_not_retried() {
         timeout(Duration::from_secs(2), locks.lock("a").unwrap().acquire()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     drop(locks.lock("b").unwrap().acquire().await.unwrap());
+}
+
+/// As while a password is introduced: the one ahead has it, and lets nobody without it look at its node.
+#[tokio::test]
+async fn a_claim_that_may_not_look_at_the_one_ahead_is_denied_and_leaves_nothing() {
+    let server = Ensemble::start(1);
+    let (backend, admin) = (server.backend().await, server.admin().await);
+    let ahead = ahead_of_all(&admin, Acls::anyone_all()).await;
+    for _ in 0..2 {
+        let error = backend.acquire(&claim("a").queued(true).fresh(true)).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Denied, false), "{error}");
+        assert_eq!(admin.list_children("/locks/a").await.unwrap(), [ahead.as_str()]);
+    }
+}
+
+/// Core releases that. A refusal would be the word that there is nothing to release, but for a claim that was
+/// asked for before.
+#[tokio::test]
+async fn a_denied_claim_that_cannot_be_taken_back_is_an_unknown_outcome() {
+    let server = Ensemble::start(1);
+    let (backend, admin) = (server.backend().await, server.admin().await);
+    // No node of the directory may be deleted.
+    let acls =
+        [Permission::CREATE | Permission::READ, Permission::ADMIN].map(|p| Acl::new(p, AuthId::anyone()));
+    ahead_of_all(&admin, Acls::new(&acls)).await;
+    let ours = claim("a").queued(true).fresh(true);
+    let error = backend.acquire(&ours).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Unavailable, true), "{error}");
+    assert_eq!(admin.list_children("/locks/a").await.unwrap().len(), 2);
+    let error = backend.acquire(&ours.clone().fresh(false)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    admin.set_acl("/locks/a", &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.unwrap();
+    assert_eq!(backend.release(&ours).await.unwrap(), Released::Released);
+    assert_eq!(admin.list_children("/locks/a").await.unwrap().len(), 1);
+}
+
+/// Makes the first claim of a directory with these rights, as a user who keeps the node to itself; its name.
+async fn ahead_of_all(admin: &Client, acls: Acls<'_>) -> String {
+    admin.create("/locks/a", b"", &CreateMode::Persistent.with_acls(acls)).await.unwrap();
+    admin.auth("digest", b"other:pass").await.unwrap();
+    let closed = CreateMode::EphemeralSequential.with_acls(Acls::creator_all());
+    let (_, number) = admin.create("/locks/a/_c_a-lock-", b"", &closed).await.unwrap();
+    format!("_c_a-lock-{number}")
 }
 
 #[tokio::test]

@@ -89,23 +89,22 @@ impl Session {
             let created = client.create(&place.path, claim.label.as_bytes(), &ephemeral);
             let children = client.list_children(&place.directory);
 
-            if let Some(parent) = parent {
-                match parent.await {
-                    Ok(_) | Err(Error::NodeExists) => {}
-                    Err(Error::NoNode) => {
-                        self.setup.make_root(client).await?;
-                        continue;
-                    }
-                    Err(error) => return Err(self.refused(place, error)),
-                }
-            }
-            let (stat, number) = match created.await {
-                Ok(created) => created,
-                Err(Error::NoNode) => {
+            let parent = match parent {
+                Some(parent) => parent.await.map(drop),
+                None => Ok(()),
+            };
+            let (stat, number) = match (created.await, parent) {
+                // Whoever may not make the parent may still use one that another has made just now.
+                (Ok(created), _) => created,
+                (Err(Error::NoNode), Ok(()) | Err(Error::NodeExists)) => {
                     has_parent = false;
                     continue;
                 }
-                Err(error) => return Err(self.refused(place, error)),
+                (Err(Error::NoNode), Err(Error::NoNode)) => {
+                    self.setup.make_root(client).await?;
+                    continue;
+                }
+                (Err(Error::NoNode), Err(error)) | (Err(error), _) => return Err(self.refused(place, error)),
             };
             let (name, path) = (format!("{}{number}", place.prefix), format!("{}{number}", place.path));
             let node = Arc::new(Node { name, path, token: token(stat.czxid) });
