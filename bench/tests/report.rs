@@ -49,6 +49,64 @@ etcd
 }
 
 #[test]
+fn hand_overs_are_compared_with_the_best_other_lock() {
+    let mut record = sample::empty();
+    record.servers = sample::record().servers.split_off(2);
+    let handover = |rounds: [f64; 3], overlaps| Figures::Handover {
+        handovers_per_second: rounds[1],
+        acquisitions_per_second: rounds[1],
+        time: sample::times(100.0),
+        shares: vec![10; 16],
+        longest_wait_ms: 1.0,
+        overlaps,
+        rounds: rounds.to_vec(),
+    };
+    let mut add = |server, kind, name, rounds, overlaps| {
+        let outcome = Outcome::Measured(handover(rounds, overlaps));
+        let (workload, contender) = (Workload::HandoverBetween, contender(kind, name));
+        record.measurements.push(Measurement { server, workload, contender, outcome });
+    };
+    add(0, Kind::Ours, "polylock", [300.0, 300.0, 330.0], 0);
+    add(0, Kind::Peer, "slow", [100.0, 100.0, 100.0], 0);
+    add(0, Kind::Peer, "quick", [150.0, 200.0, 200.0], 0);
+    // It is quick because it is no lock.
+    add(0, Kind::Peer, "broken", [900.0, 900.0, 900.0], 1);
+    add(1, Kind::Ours, "polylock", [50.0, 50.0, 50.0], 0);
+    add(1, Kind::Unfenced, "raw, unfenced", [100.0, 100.0, 100.0], 0);
+    add(2, Kind::Ours, "polylock", [50.0, 50.0, 50.0], 0);
+
+    let terminal = table(&record);
+    let ends = |name: &str, ratio: &str| {
+        let mut rows = terminal.lines().filter(|line| line.trim_start().starts_with(name));
+        assert!(rows.any(|row| row.ends_with(ratio)), "{name} {ratio}\n{terminal}");
+    };
+    ends("polylock", " 1.65x (1.50-2.00)");
+    ends("slow", " 0.50x (0.50-0.67)");
+    ends("quick", " 1.00x (1.00-1.00)");
+    ends("polylock", " 0.50x (0.50-0.50)");
+    ends("polylock", " –");
+    assert!(
+        terminal.contains(" hand-over rate\n") && terminal.contains(" to the best other\n"),
+        "{terminal}"
+    );
+
+    let (markdown, page) = (markdown(&record), html(&record));
+    let document = parsed(&page);
+    let short = "Hand-overs between processes, to the best other lock on the same server: 1.65x on etcd; 0.50x on \
+                 zookeeper.";
+    for report in [terminal.replace("\n  ", " "), unwrapped(&markdown), text_of(&document)] {
+        assert!(report.contains(short) && report.contains("of the most hand-overs"), "{report}");
+    }
+    assert!(markdown.contains(" hand-over rate to the best other |"), "{markdown}");
+    let ratios = elements(&document, "section").find(|it| it.attribute("id") == Some("ratios")).unwrap();
+    let texts: Vec<_> = ratios.descendants().filter_map(|node| node.text()).collect();
+    assert!(
+        texts.iter().any(|it| it.contains("best other")) && texts.contains(&"1.65x (1.50-2.00)"),
+        "{texts:?}"
+    );
+}
+
+#[test]
 fn every_outcome_has_its_words_in_every_report() {
     let record = sample::record();
     let page = html(&record);

@@ -21,7 +21,7 @@ pub(super) fn findings(record: &Record) -> Vec<Finding> {
         .chain(
             [Workload::HandoverWithin, Workload::HandoverBetween].map(|workload| hand_over(record, workload)),
         )
-        .chain([fairness(record), waiting(record), crash(record)])
+        .chain([best_other(record), fairness(record), waiting(record), crash(record)])
         .flatten()
         .map(|text| Finding { text, alarm: false });
     alarms.chain(plain).collect()
@@ -31,7 +31,7 @@ pub(super) fn findings(record: &Record) -> Vec<Finding> {
 struct Standing<'a> {
     server: String,
     figures: &'a Figures,
-    to_raw: Option<Ratio>,
+    ratio: Option<Ratio>,
 }
 
 fn standings(record: &Record, workload: Workload) -> Vec<Standing<'_>> {
@@ -45,7 +45,7 @@ fn standings(record: &Record, workload: Workload) -> Vec<Standing<'_>> {
         Outcome::Measured(figures) => Some(Standing {
             server: server_label(&record.servers, measurement.server),
             figures,
-            to_raw: Ratio::to_raw(record, measurement),
+            ratio: Ratio::of(record, measurement),
         }),
         Outcome::Failed(_) | Outcome::Absent(_) => None,
     });
@@ -127,7 +127,7 @@ fn throughput(record: &Record) -> Option<String> {
 
 fn overhead(record: &Record) -> Option<String> {
     let standings = standings(record, Workload::Uncontended);
-    let ratios: Vec<_> = standings.iter().filter_map(|it| Some((it.to_raw?, &it.server))).collect();
+    let ratios: Vec<_> = standings.iter().filter_map(|it| Some((it.ratio?, &it.server))).collect();
     let (least, most) = extent(&ratios.iter().map(|(ratio, _)| ratio.middle).collect::<Vec<_>>())?;
     Some(match ratios.as_slice() {
         [(ratio, server)] => format!("polylock takes {ratio} the time of the bare driver on {server}."),
@@ -144,6 +144,12 @@ fn hand_over(record: &Record, workload: Workload) -> Option<String> {
         _ => None,
     })?;
     Some(format!("{}: {ranking}.", workload::title(workload)))
+}
+
+fn best_other(record: &Record) -> Option<String> {
+    let standings = standings(record, Workload::HandoverBetween);
+    let list = standings.iter().filter_map(|it| Some((format!("{:.2}x", it.ratio?.middle), it)));
+    sentence("Hand-overs between processes, to the best other lock on the same server", list)
 }
 
 fn fairness(record: &Record) -> Option<String> {

@@ -65,7 +65,7 @@ impl<'a> Row<'a> {
     fn new(record: &Record, measurement: &'a Measurement) -> Self {
         let (cells, note) = match &measurement.outcome {
             Outcome::Measured(figures) => {
-                let cells = cells(figures, Ratio::to_raw(record, measurement));
+                let cells = cells(figures, Ratio::of(record, measurement));
                 if cells.len() == columns(measurement.workload).len() {
                     (Ok(cells), note(figures))
                 } else {
@@ -106,7 +106,7 @@ fn columns(workload: Workload) -> &'static [Column] {
                     column("time", "p99 µs"),
                     column("shares", "% of even"),
                     column("longest", "wait ms"),
-                    column("hand-over rate", "to raw"),
+                    column("hand-over rate", "to the best other"),
                 ]
             }
         }

@@ -15,13 +15,18 @@ pub(super) const ALL: [Workload; 8] = [
 ];
 
 /// Words of the tables, and what they mean.
-pub(super) const WORDS: [(&str, &str); 5] = [
+pub(super) const WORDS: [(&str, &str); 6] = [
     ("raw", "the statements that polylock sends, on the bare driver"),
     ("raw, unfenced", "the cheapest sequence that locks, without fencing tokens"),
     (
         "to raw",
         "what a contender's figure is of raw's on the same server, round by round: the median, and in brackets the \
          lowest and the highest round",
+    ),
+    (
+        "to the best other",
+        "the same for hand-overs, where raw does not wait: of the most hand-overs a second that a lock other than \
+         polylock reached on the same server without ever having two holders, fenced or not",
     ),
     ("% of even", "what the unluckiest and the luckiest waiter got of an even share; 100-100 is fair"),
     ("p50, p99", "half, and 99 of 100, took no longer"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::record::{Figures, Kind, Outcome, Record, Workload};
 
-use super::super::ratio::Ratio;
+use super::super::ratio::{self, Ratio};
 use super::super::section::{Group, Section, contender_label, server_label};
 use super::super::workload;
 use super::metric::metrics;
@@ -24,7 +24,7 @@ pub(super) struct Contest {
     pub(super) legend: Vec<(String, String)>,
 }
 
-/// Against raw: the plots, and for the table workload, contender and ratio.
+/// Against raw or the best other lock: the plots, and for the table workload, contender and ratio.
 pub(super) struct Ratios {
     pub(super) figure: Figure,
     pub(super) rows: Vec<(&'static str, String, String)>,
@@ -88,11 +88,14 @@ pub(super) fn contest(record: &Record, section: &Section<'_>) -> Contest {
     Contest { servers, legend }
 }
 
-/// What polylock, and what locking without fencing tokens, costs against the bare driver.
+/// What polylock, and what locking without fencing tokens, costs against the bare driver, or for hand-overs
+/// against the best other lock.
 pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Ratios {
     const TIME: (&str, &str) =
         ("time of a pair, as a multiple of raw", "Left of the line is quicker than raw.");
     const RATE: (&str, &str) = ("rate, as a multiple of raw", "Right of the line is more than raw.");
+    const HANDOVERS: (&str, &str) =
+        ("rate, as a multiple of the best other's", "Right of the line is more than the best other lock.");
     let mut panels = Vec::new();
     let mut table = Vec::new();
     let mut kinds = BTreeSet::new();
@@ -103,7 +106,7 @@ pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Ratios {
             if !matches!(kind, Kind::Ours | Kind::Unfenced) {
                 continue;
             }
-            let Some(ratio) = Ratio::to_raw(record, row.measurement) else { continue };
+            let Some(ratio) = Ratio::of(record, row.measurement) else { continue };
             kinds.insert(kind);
             let server = server_label(&record.servers, row.measurement.server);
             rows.push(Bar {
@@ -117,7 +120,11 @@ pub(super) fn ratios(record: &Record, sections: &[Section<'_>]) -> Ratios {
             continue;
         }
         let title = workload::title(section.workload);
-        let (text, reading) = if section.workload == Workload::Uncontended { TIME } else { RATE };
+        let (text, reading) = match section.workload {
+            Workload::Uncontended => TIME,
+            workload if ratio::is_handover(workload) => HANDOVERS,
+            _ => RATE,
+        };
         let svg = plot::rows(title, &Axis { text, times: false, reference: Some(1.0) }, &rows);
         panels.push(Panel { title, reading, svg });
         table.extend(rows.into_iter().map(|row| (title, row.label, row.value)));

@@ -40,7 +40,7 @@ pub(super) fn page(record: &Record) -> String {
         for section in &sections {
             workload_section(&mut out, record, section);
         }
-        against_raw(&mut out, &ratios);
+        against_others(&mut out, &ratios);
         words(&mut out);
     }
     setting(&mut out, record);
@@ -78,7 +78,7 @@ fn head(out: &mut String, record: &Record, sections: &[Section<'_>], ratios: &Ra
             let _ = writeln!(out, "<li><a href=\"#{anchor}\">{title}</a></li>");
         }
         if !ratios.rows.is_empty() {
-            out.push_str("<li><a href=\"#raw\">Against raw</a></li>\n");
+            out.push_str("<li><a href=\"#ratios\">Against others</a></li>\n");
         }
         out.push_str("<li><a href=\"#setting\">Where, and how</a></li>\n</ul></nav>\n");
     }
@@ -142,21 +142,21 @@ fn workload_section(out: &mut String, record: &Record, section: &Section<'_>) {
     out.push_str("</details>\n</section>\n");
 }
 
-fn against_raw(out: &mut String, ratios: &Ratios) {
+fn against_others(out: &mut String, ratios: &Ratios) {
     if ratios.rows.is_empty() {
         return;
     }
-    out.push_str("<section id=\"raw\">\n<h2>Against raw</h2>\n");
+    out.push_str("<section id=\"ratios\">\n<h2>Against others</h2>\n");
     out.push_str(
-        "<p>What polylock is of the same statements on the bare driver, round by round. The dot is the median, the \
-         line goes from the lowest to the highest round.</p>\n",
+        "<p>What polylock is of the same statements on the bare driver, and for hand-overs of the best other lock, \
+         round by round. The dot is the median, the line goes from the lowest to the highest round.</p>\n",
     );
     figure(out, &ratios.figure);
     out.push_str("<details>\n<summary>The figures as a table</summary>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n");
     out.push_str(
         "<thead><tr><th scope=\"col\">workload</th><th scope=\"col\" class=\"words\">contender</th>",
     );
-    out.push_str("<th scope=\"col\">to raw</th></tr></thead>\n<tbody>\n");
+    out.push_str("<th scope=\"col\">ratio</th></tr></thead>\n<tbody>\n");
     for (workload, contender, ratio) in &ratios.rows {
         let _ = writeln!(
             out,
