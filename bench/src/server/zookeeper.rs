@@ -77,7 +77,8 @@ impl Server for ZooKeeper {
             backend: "zookeeper".into(),
             url: self.place.shown(),
             version: version.unwrap_or("not told").into(),
-            durability: "log synced before each answer, unless forceSync=no".into(),
+            durability: "log written before each answer; whether it is synced, the server does not tell"
+                .into(),
             topology,
         })
     }
