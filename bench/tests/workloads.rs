@@ -21,6 +21,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "redis")]
         Trial::test("redis_is_measured_and_left_empty", redis),
         #[cfg(feature = "redis")]
+        Trial::test("the_replicas_of_redis_are_counted", replicas),
+        #[cfg(feature = "redis")]
         Trial::test("one_that_fails_does_not_stop_the_others", failing),
         #[cfg(feature = "etcd")]
         Trial::test("etcd_is_measured_and_left_empty", etcd),
@@ -94,6 +96,7 @@ fn redis() -> Result<(), Failed> {
     judge(&record);
     assert!(record.servers[0].version.starts_with(char::is_numeric), "{:?}", record.servers);
     assert_eq!(record.servers[0].durability, "appendonly no");
+    assert_eq!(record.servers[0].topology, "one server");
     let names = |kind| {
         let of_kind = |m: &&Measurement| m.contender.kind == kind && m.workload == Workload::Uncontended;
         record.measurements.iter().filter(of_kind).filter(|m| is_measured(m)).count()
@@ -166,8 +169,32 @@ fn zookeeper() -> Result<(), Failed> {
 fn mariadb() -> Result<(), Failed> {
     let server = lock_conformance::servers::Mysql::mariadb(&[])?;
     let record = short(&server);
-    assert_eq!(record.servers[0].backend, "mariadb");
+    assert_eq!((&*record.servers[0].backend, &*record.servers[0].topology), ("mariadb", "one server"));
     assert_eq!(server.sql("SHOW TABLES IN locks")?, "");
+    Ok(())
+}
+
+#[cfg(feature = "redis")]
+fn replicas() -> Result<(), Failed> {
+    use lock_conformance::{Server, servers::Redis};
+
+    let primary = Redis::start(&[])?;
+    let port = primary.wire().unwrap().port().to_string();
+    let replica = || Redis::start(&["--replicaof", "127.0.0.1", &port]);
+    let mut plan = quick(&primary.url(None));
+    // Only what the server is.
+    plan.workloads.clear();
+    let mut replicas = Vec::new();
+    for expected in ["one primary, 1 replica", "one primary, 2 replicas"] {
+        replicas.push(replica()?);
+        let connected = format!("connected_slaves:{}", replicas.len());
+        let begin = std::time::Instant::now();
+        while !primary.command(&["INFO", "replication"])?.contains(&connected) {
+            assert!(begin.elapsed() < Duration::from_secs(30), "no replica connects");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(run(&plan).servers[0].topology, expected);
+    }
     Ok(())
 }
 

@@ -72,6 +72,14 @@ impl Mysql {
     }
 }
 
+/// Of the size of a Galera cluster, which a server without Galera does not tell, or as 0.
+fn topology(told: &[(String, String)]) -> String {
+    match told.first().and_then(|(_, size)| size.parse::<u32>().ok()) {
+        None | Some(0 | 1) => "one server".into(),
+        Some(nodes) => format!("{nodes} nodes (Galera)"),
+    }
+}
+
 #[async_trait]
 impl Server for Mysql {
     async fn describe(&mut self) -> Result<record::Server> {
@@ -96,7 +104,7 @@ impl Server for Mysql {
             url: self.place.shown(),
             version: version.into(),
             durability,
-            topology: "one server".into(),
+            topology: topology(&self.pairs("SHOW GLOBAL STATUS LIKE 'wsrep\\_cluster\\_size'").await?),
         })
     }
 
@@ -125,5 +133,19 @@ impl Server for Mysql {
         let text = format!("DROP TABLE IF EXISTS `{table}`, `{table}_queue`");
         self.connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_galera_cluster_are_counted() {
+        let told = |size: &str| [("wsrep_cluster_size".to_owned(), size.to_owned())];
+        assert_eq!(topology(&told("3")), "3 nodes (Galera)");
+        for alone in [&[][..], &told("0"), &told("1")] {
+            assert_eq!(topology(alone), "one server");
+        }
     }
 }

@@ -70,6 +70,16 @@ impl Redis {
     }
 }
 
+/// Of `INFO replication`.
+fn topology(told: &str) -> String {
+    match told.lines().find_map(|line| line.strip_prefix("connected_slaves:")).map(str::trim) {
+        None => "not told".into(),
+        Some("0") => "one server".into(),
+        Some("1") => "one primary, 1 replica".into(),
+        Some(replicas) => format!("one primary, {replicas} replicas"),
+    }
+}
+
 #[async_trait]
 impl Server for Redis {
     async fn describe(&mut self) -> Result<record::Server> {
@@ -86,7 +96,7 @@ impl Server for Redis {
             url: self.place.shown(),
             version: version.unwrap_or("not told").into(),
             durability,
-            topology: "one server".into(),
+            topology: topology(&self.info("replication").await.unwrap_or_default()),
         })
     }
 
