@@ -1,4 +1,4 @@
-use crate::record::{Figures, Kind, Measurement, Outcome, Record};
+use crate::record::{Figures, Kind, Measurement, Outcome, Record, Since};
 
 /// What must not be in a record: failures, and promises that were not kept. A sentence each; a failure that
 /// several workloads share is told once.
@@ -29,14 +29,17 @@ fn unkept(figures: &Figures, measurement: &Measurement) -> Option<String> {
         Figures::Holding { locks, lost: lost @ 1.., worst_lateness_ms, .. } => Some(format!(
             "{lost} of {locks} locks were lost: renewals were late by up to {worst_lateness_ms:.0} ms"
         )),
-        Figures::Crash { takeovers, allowed_over_lease_ms } if measurement.contender.kind == Kind::Ours => {
-            let over = takeovers.iter().map(|takeover| takeover.took_ms - takeover.lease_left_ms);
-            let worst = over.fold(f64::MIN, f64::max);
-            (worst > *allowed_over_lease_ms).then(|| {
-                format!(
-                    "a take-over came {worst:.0} ms after the end of the lease; {allowed_over_lease_ms:.0} ms \
-                     are allowed"
-                )
+        Figures::Crash { takeovers, allowed_ms, allowed_since }
+            if measurement.contender.kind == Kind::Ours =>
+        {
+            let after = takeovers.iter().map(|takeover| takeover.after_ms(*allowed_since));
+            let worst = after.fold(f64::MIN, f64::max);
+            let from = match allowed_since {
+                Since::Kill => "the kill",
+                Since::Lease => "the end of the lease",
+            };
+            (worst > *allowed_ms).then(|| {
+                format!("a take-over came {worst:.0} ms after {from}; {allowed_ms:.0} ms are allowed")
             })
         }
         _ => None,
@@ -72,9 +75,9 @@ mod tests {
 
     #[test]
     fn what_must_not_be_is_told_and_the_rest_is_not() {
-        let crash = |took_ms| {
+        let crash = |took_ms, allowed_since| {
             let takeovers = vec![Takeover { lease_left_ms: 1000.0, took_ms }];
-            Outcome::Measured(Figures::Crash { takeovers, allowed_over_lease_ms: 110.0 })
+            Outcome::Measured(Figures::Crash { takeovers, allowed_ms: 110.0, allowed_since })
         };
         let holding = |lost| {
             Outcome::Measured(Figures::Holding {
@@ -88,17 +91,25 @@ mod tests {
             })
         };
         let failed = || Outcome::Failed("gone".into());
-        let good = record(vec![(Workload::Crash, crash(1109.0)), (Workload::Holding, holding(0))]);
+        let good = record(vec![
+            (Workload::Crash, crash(1109.0, Since::Lease)),
+            (Workload::Crash, crash(109.0, Since::Kill)),
+            (Workload::Holding, holding(0)),
+        ]);
         assert_eq!(broken(&good), Vec::<String>::new());
         let bad = record(vec![
-            (Workload::Crash, crash(1111.0)),
+            (Workload::Crash, crash(1111.0, Since::Lease)),
+            // Long before the end of the lease, but not at once.
+            (Workload::Crash, crash(111.0, Since::Kill)),
             (Workload::Holding, holding(2)),
             (Workload::Waiting, failed()),
             (Workload::Throughput, failed()),
         ]);
         let told = broken(&bad);
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].contains("111 ms after") && told[1].contains("2 of 1000"), "{told:?}");
-        assert_eq!(told[2], "redis (redis://h), polylock: gone");
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].contains("111 ms after the end of the lease; 110 ms"), "{told:?}");
+        assert!(told[1].contains("111 ms after the kill; 110 ms"), "{told:?}");
+        assert!(told[2].contains("2 of 1000"), "{told:?}");
+        assert_eq!(told[3], "redis (redis://h), polylock: gone");
     }
 }

@@ -156,9 +156,21 @@ pub enum Figures {
     },
     Crash {
         takeovers: Vec<Takeover>,
-        /// What the backend declares: lease left, expiry lag, and 100 ms.
-        allowed_over_lease_ms: f64,
+        /// The expiry lag that the backend declares, and 100 ms.
+        allowed_ms: f64,
+        /// What that is counted from.
+        allowed_since: Since,
     },
+}
+
+/// What the time of a take-over is counted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Since {
+    /// The backend declares that the lock of a dead holder is free at once.
+    Kill,
+    /// The end of the holder's lease on the server.
+    Lease,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -167,6 +179,17 @@ pub struct Takeover {
     pub lease_left_ms: f64,
     /// From the kill to the next acquire's return.
     pub took_ms: f64,
+}
+
+impl Takeover {
+    /// When the next one had the lock; negative is before the end of the lease.
+    #[must_use]
+    pub fn after_ms(&self, since: Since) -> f64 {
+        match since {
+            Since::Kill => self.took_ms,
+            Since::Lease => self.took_ms - self.lease_left_ms,
+        }
+    }
 }
 
 /// A distribution of times, in microseconds.

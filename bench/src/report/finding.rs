@@ -1,10 +1,10 @@
 //! What the figures of polylock add up to, in sentences. Nothing is said about what was not measured.
 
-use crate::record::{Figures, Kind, Outcome, Record, Workload};
+use crate::record::{Figures, Kind, Outcome, Record, Since, Workload};
 
 use super::number::{count, median, number, of, time};
 use super::ratio::{self, Ratio};
-use super::section::{after_lease, even_shares, extent, sections, server_label};
+use super::section::{even_shares, extent, sections, server_label};
 use super::workload;
 
 pub(super) struct Finding {
@@ -178,14 +178,18 @@ fn waiting(record: &Record) -> Option<String> {
 fn crash(record: &Record) -> Option<String> {
     let standings = standings(record, Workload::Crash);
     let list = standings.iter().filter_map(|standing| match standing.figures {
-        Figures::Crash { takeovers, .. } => {
-            let after = median(takeovers.iter().map(after_lease).collect())?;
-            let when = if after < 0.0 { "before it" } else { "after it" };
-            Some((format!("{} {when}", time(after.abs() * 1e3)), standing))
+        Figures::Crash { takeovers, allowed_since, .. } => {
+            let after = median(takeovers.iter().map(|takeover| takeover.after_ms(*allowed_since)).collect())?;
+            let when = if after < 0.0 { "before" } else { "after" };
+            let what = match allowed_since {
+                Since::Kill => "the kill",
+                Since::Lease => "the lease",
+            };
+            Some((format!("{} {when} {what}", time(after.abs() * 1e3)), standing))
         }
         _ => None,
     });
-    sentence("The lock of a killed holder passes on (median, from the end of the lease)", list)
+    sentence("The lock of a killed holder passes on (median)", list)
 }
 
 /// `subject: 0 on redis and etcd, 20.5 on mysql.`
@@ -242,9 +246,9 @@ fn wrong(figures: &Figures) -> Option<String> {
         Figures::Holding { lost, locks, .. } if *lost > 0 => {
             Some(format!("lost {} of {} locks", count(*lost), count(*locks)))
         }
-        Figures::Crash { takeovers, allowed_over_lease_ms } => {
+        Figures::Crash { takeovers, allowed_ms, allowed_since } => {
             let late =
-                takeovers.iter().filter(|takeover| after_lease(takeover) > *allowed_over_lease_ms).count();
+                takeovers.iter().filter(|takeover| takeover.after_ms(*allowed_since) > *allowed_ms).count();
             (late > 0)
                 .then(|| format!("{} of {} later than promised", late, of(takeovers.len(), "take-over")))
         }

@@ -1,6 +1,8 @@
 //! The rows of every table: what was measured, failed or absent, for each workload and server.
 
-use crate::record::{Contender, Figures, Kind, Measurement, Outcome, Record, Server, Takeover, Workload};
+use crate::record::{
+    Contender, Figures, Kind, Measurement, Outcome, Record, Server, Since, Takeover, Workload,
+};
 
 use super::number::{NOTHING, count, median, number, number_if, of};
 use super::ratio::{self, Ratio};
@@ -191,7 +193,7 @@ fn cells(figures: &Figures, ratio: Option<Ratio>) -> Vec<String> {
             number(*worst_lateness_ms),
             count(*lost),
         ],
-        Figures::Crash { takeovers, allowed_over_lease_ms } => {
+        Figures::Crash { takeovers, allowed_ms, allowed_since } => {
             let middle = |part: fn(&Takeover) -> f64| number_if(median(takeovers.iter().map(part).collect()));
             vec![
                 count(takeovers.len()),
@@ -199,7 +201,10 @@ fn cells(figures: &Figures, ratio: Option<Ratio>) -> Vec<String> {
                 middle(|takeover| takeover.took_ms),
                 middle(after_lease),
                 number_if(takeovers.iter().map(after_lease).reduce(f64::max)),
-                number(*allowed_over_lease_ms),
+                match allowed_since {
+                    Since::Kill => format!("{} from kill", number(*allowed_ms)),
+                    Since::Lease => number(*allowed_ms),
+                },
             ]
         }
     }
@@ -224,7 +229,7 @@ fn note(figures: &Figures) -> Option<String> {
 
 /// How long after the end of the lease the lock was taken over; negative is before it.
 pub(super) fn after_lease(takeover: &Takeover) -> f64 {
-    takeover.took_ms - takeover.lease_left_ms
+    takeover.after_ms(Since::Lease)
 }
 
 /// What each waiter got of what an even split had given it.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use polylock::{Moment, Options};
+use polylock::{Moment, Options, Promise};
 use tokio::time::{sleep, timeout};
 
 use super::{Arena, Findings};
@@ -11,12 +11,12 @@ use crate::{
     contender::{Renewals, Watched, connect},
     failure::{Failure, Result},
     place::Place,
-    record::{Figures, Outcome, Takeover, Workload},
+    record::{Figures, Outcome, Since, Takeover, Workload},
 };
 
 /// Short, since it is waited for; a server may give more.
 const TTL: Duration = Duration::from_secs(5);
-/// What a take-over may take on top of the lease and the lag that the backend declares.
+/// What a take-over may take on top of the lag that the backend declares, and of the lease where that has to end.
 const ALLOWANCE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,9 +61,16 @@ async fn turns(arena: &Arena<'_>) -> Result<Figures> {
             took_ms: millis(at.saturating_since(killed)),
         });
     }
-    let lag = locks.guarantees().expiry_lag;
+    let promised = locks.guarantees();
     locks.close(Duration::from_secs(2)).await;
-    Ok(Figures::Crash { takeovers, allowed_over_lease_ms: millis(lag + ALLOWANCE) })
+    Ok(Figures::Crash {
+        takeovers,
+        allowed_ms: millis(promised.expiry_lag + ALLOWANCE),
+        allowed_since: match promised.meets(Promise::TakeoverAtOnce) {
+            true => Since::Kill,
+            false => Since::Lease,
+        },
+    })
 }
 
 fn millis(time: Duration) -> f64 {

@@ -1,6 +1,6 @@
 //! Which figures of a workload are drawn, and how.
 
-use crate::record::{Figures, Workload};
+use crate::record::{Figures, Since, Workload};
 
 use super::super::number::{number, time};
 use super::super::section::{after_lease, even_shares, extent};
@@ -120,14 +120,17 @@ pub(super) fn metrics(workload: Workload) -> Vec<Metric> {
         }
         Workload::Crash => vec![Metric {
             title: "Take-over after the lease's end",
-            reading: "A dot for each kill; the short upright line is what is promised at most.",
+            reading: "A dot for each kill; the short upright line is what is promised at most, where that \
+                      counts from the lease.",
             axis: Axis { text: "ms from the end of the lease", times: false, reference: Some(0.0) },
             marks: |figures| match figures {
-                Figures::Crash { takeovers, allowed_over_lease_ms } => {
+                Figures::Crash { takeovers, allowed_ms, allowed_since } => {
                     let after: Vec<_> = takeovers.iter().map(after_lease).collect();
                     let (least, most) = extent(&after)?;
                     let told = format!("{} to {} ms", number(least), number(most));
-                    let marks = after.into_iter().map(Mark::Dot).chain([Mark::Limit(*allowed_over_lease_ms)]);
+                    // A time from the kill has no place on this axis.
+                    let limit = (*allowed_since == Since::Lease).then_some(Mark::Limit(*allowed_ms));
+                    let marks = after.into_iter().map(Mark::Dot).chain(limit);
                     Some((marks.collect(), told))
                 }
                 _ => None,
