@@ -40,6 +40,48 @@ pub struct EtcdBackend {
 }
 
 impl EtcdBackend {
+    async fn attempt(&self, claim: &Claim, keys: &Keys) -> Result<Attempt, Failure> {
+        // An ear from before the claim was made hears all that was in front of it.
+        let mut ear = if claim.queue { self.watches.ear(&keys.queue) } else { None };
+        let mut is_repeated = self.claims.of(claim).is_some();
+        loop {
+            match self.find(claim, keys, ear.as_ref(), is_repeated).await? {
+                Found::First(entry) => return Ok(Attempt::Held(grant(entry)?)),
+                Found::Taken(holder) => {
+                    let recheck = holder.unwrap_or(claim.lease);
+                    return Ok(Attempt::Busy(Busy::new(None, recheck)));
+                }
+                Found::Behind(entry, _) if !claim.queue => {
+                    self.leave(claim, keys).await?;
+                    return Ok(Attempt::Busy(Busy::new(None, entry.lease.length())));
+                }
+                Found::Behind(entry, created) => {
+                    if let Some(ear) = ear {
+                        return Ok(busy(Some(wake(ear, keys.clone(), created)), entry.lease));
+                    }
+                    ear = self.watch(keys).await?;
+                    if ear.is_none() {
+                        return Ok(busy(None, entry.lease));
+                    }
+                    is_repeated = false;
+                }
+            }
+        }
+    }
+
+    /// Ends a claim whose key is there, or may be, though a later request for it was refused, as when the
+    /// password was changed. What to say of it: the refusal, unless something may be left that core does not
+    /// know of.
+    async fn take_back(&self, claim: &Claim, keys: &Keys, refusal: Error) -> Error {
+        match self.leave(claim, keys).await {
+            Err(failure) if claim.fresh => {
+                let text = format!("{refusal}, and the claim is left behind: {}", failure.error);
+                Error::new(ErrorKind::Unavailable, text)
+            }
+            _ => refusal,
+        }
+    }
+
     /// Connects, and makes sure that a member answers this user.
     ///
     /// Connections live on the runtime that is current here.
@@ -91,31 +133,11 @@ impl Backend for EtcdBackend {
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let keys = self.prefix.keys(claim);
-        // An ear from before the claim was made hears all that was in front of it.
-        let mut ear = if claim.queue { self.watches.ear(&keys.queue) } else { None };
-        let mut is_repeated = self.claims.of(claim).is_some();
-        loop {
-            match self.find(claim, &keys, ear.as_ref(), is_repeated).await? {
-                Found::First(entry) => return Ok(Attempt::Held(grant(entry)?)),
-                Found::Taken(holder) => {
-                    let recheck = holder.unwrap_or(claim.lease);
-                    return Ok(Attempt::Busy(Busy::new(None, recheck)));
-                }
-                Found::Behind(entry, _) if !claim.queue => {
-                    self.leave(claim, &keys).await?;
-                    return Ok(Attempt::Busy(Busy::new(None, entry.lease.length())));
-                }
-                Found::Behind(entry, created) => {
-                    if let Some(ear) = ear {
-                        return Ok(busy(Some(wake(ear, keys, created)), entry.lease));
-                    }
-                    ear = self.watch(&keys).await?;
-                    if ear.is_none() {
-                        return Ok(busy(None, entry.lease));
-                    }
-                    is_repeated = false;
-                }
+        match self.attempt(claim, &keys).await {
+            Err(refusal) if error::is_refusal(&refusal.error) && self.claims.of(claim).is_some() => {
+                Err(self.take_back(claim, &keys, refusal.error).await)
             }
+            answer => Ok(answer?),
         }
     }
 

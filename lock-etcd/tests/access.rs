@@ -4,11 +4,19 @@
 
 mod support;
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::Path,
+    pin::pin,
+    process::Command,
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
 
+use etcd_client::{Client, ConnectOptions};
 use lock_core::{Backend, ErrorKind, Released, Renewal};
 use lock_etcd::{EtcdBackend, EtcdOptions};
-use support::{Server, busy, claim, claim_for, connect, held, scratch, soon};
+use support::{PATIENCE, Server, busy, claim, claim_for, connect, held, keys, scratch, soon, until_answered};
+use tokio::time::timeout;
 
 fn openssl(folder: &Path, words: &str) {
     let output = Command::new("openssl").current_dir(folder).args(words.split(' ')).output();
@@ -74,6 +82,43 @@ async fn what_is_not_allowed_is_denied_for_good() {
     let open = Server::start(&[]);
     let error = connect(&format!("etcd://me:s3cr3t@{}", open.address())).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+}
+
+/// The claim's key is made, and nobody who knows the new password is there to take it back. Core releases it: a
+/// refusal would be the word that there is nothing to release.
+#[tokio::test]
+async fn a_password_that_was_changed_within_an_acquire_hides_no_key() {
+    let server = Server::start(&[]);
+    protect(&server);
+    let url = format!("etcd://locks:s3cr3t@{}?connect_timeout=30s", server.address());
+    let backend = connect(&url).await.unwrap();
+    let (holder, warm) = (claim("a"), claim("b"));
+    held(&backend, &holder).await;
+    // Its lease serves the next claim, whose first request is then the one that makes the key.
+    held(&backend, &warm).await;
+    backend.release(&warm).await.unwrap();
+    let ours = claim("a").fresh(true);
+    let mut asking = pin!(backend.acquire(&ours));
+    assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let options = ConnectOptions::new().with_user("root", "r00t");
+    let mut admin = Client::connect([server.address()], Some(options)).await.unwrap();
+    let since = Instant::now();
+    while keys(&mut admin).await.len() < 2 {
+        assert!(since.elapsed() < PATIENCE, "no key was made");
+    }
+    admin.user_change_password("locks", "other").await.unwrap();
+    // A request that is not answered in time ends the connection; the next one logs in anew.
+    server.pause();
+    let silent = timeout(Duration::from_millis(100), backend.renew(&holder)).await;
+    assert!(silent.is_err(), "{silent:?} from a server that is stopped");
+    server.resume();
+    let error = asking.await.unwrap_err();
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Unavailable, true), "{error}");
+    let error = backend.acquire(&ours.clone().fresh(false)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    admin.user_change_password("locks", "s3cr3t").await.unwrap();
+    assert_eq!(until_answered(|| backend.release(&ours)).await, Released::Released);
+    assert_eq!(keys(&mut admin).await.len(), 1);
 }
 
 /// Tokens live for two seconds; verbs and watches go on.
