@@ -115,7 +115,8 @@ async fn a_release_gives_up_when_the_lease_is_over() {
 #[test]
 fn a_guard_may_be_dropped_without_a_runtime_and_after_its_shutdown() {
     let store = Memory::new();
-    let options = || Options::default().with_ttl(Duration::from_millis(200));
+    // Long enough that the runtime's end, not the lease's, is what the guard finds.
+    let options = || Options::default().with_ttl(secs(3));
     let runtime = Runtime::new().unwrap();
     let open = || {
         let _inside = runtime.enter();
@@ -152,8 +153,7 @@ fn a_guard_may_be_dropped_without_a_runtime_and_after_its_shutdown() {
     // Its lease ends what the runtime could not release.
     second.block_on(async {
         let locks = Locks::with_options(store.clone(), options()).unwrap();
-        let patience = Duration::from_secs(2);
-        assert!(locks.lock("x").unwrap().acquire_within(patience).await.unwrap().is_some());
+        assert!(locks.lock("x").unwrap().acquire_within(secs(20)).await.unwrap().is_some());
     });
 }
 
@@ -178,10 +178,15 @@ fn opening_outside_a_runtime_is_an_error() {
 fn a_current_thread_runtime_is_enough() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let options = Options::default().with_ttl(Duration::from_millis(100));
-        let locks = Locks::with_options(Memory::new(), options).unwrap();
+        let locks = Locks::with_options(Memory::new(), Options::default().with_ttl(secs(3))).unwrap();
         let guard = locks.lock("x").unwrap().acquire().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::timeout(secs(20), async {
+            while locks.statistics().renewals == 0 {
+                tokio::time::sleep(millis(10)).await;
+            }
+        })
+        .await
+        .expect("a renewal");
         assert!(guard.is_held());
         guard.release().await.unwrap();
         assert_eq!(locks.close(Duration::ZERO).await, []);

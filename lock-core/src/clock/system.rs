@@ -225,7 +225,8 @@ mod tests {
     #[tokio::test]
     async fn many_alarms_ring_in_order_and_not_early() {
         let clock = SystemClock::new().unwrap();
-        let start = clock.now();
+        // Late enough that all are set before the first one rings.
+        let start = clock.now() + Duration::from_secs(1);
         let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
         for millis in [30, 10, 20, 0, 25] {
             let tx = tx.clone();
