@@ -68,9 +68,9 @@ impl Stage {
     }
 
     /// By when the lock of a holder that is gone can be had by another: its lease, the server's lag, and
-    /// half a ttl for a loaded machine.
+    /// more than a ttl for a loaded machine: less than the poll of a waiter that nobody wakes.
     pub(crate) fn takeover(&self) -> Duration {
-        self.lease() + self.fixture.guarantees().expiry_lag + self.part(0.5)
+        self.lease() + self.fixture.guarantees().expiry_lag + self.part(1.5)
     }
 
     /// How often to do something: few times by default, as often as the case is told in the full tier.

@@ -205,18 +205,18 @@ async fn ends_in_time(stage: &Stage, client: &Client) -> Outcome {
     let took = Moment::now().saturating_since(began);
     assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error:?}");
     assert!(error.is_transient());
-    assert!(took <= stage.part(3.0), "it took {took:?} with a patience of {patience:?}");
+    assert!(took <= stage.part(6.0), "it took {took:?} with a patience of {patience:?}");
 
     let began = Moment::now();
     assert!(client.try_acquire(&stage.name()).await.is_err());
     let took = Moment::now().saturating_since(began);
-    assert!(took <= stage.part(2.0), "a try took {took:?}");
+    assert!(took <= stage.part(5.0), "a try took {took:?}");
     Ok(())
 }
 
 /// `None` comes when the patience is over, not before; and costs the holder nothing.
 async fn a_wait_for_a_held_lock_ends_with_busy(stage: Stage) -> Outcome {
-    let (holder, client) = (stage.client().await?, stage.client().await?);
+    let (holder, client) = (stage.patient_client().await?, stage.client().await?);
     let name = stage.name();
     let held = holder.acquire(&name).await?;
     for patience in [Duration::ZERO, stage.part(0.3), stage.part(1.5)] {
@@ -224,7 +224,7 @@ async fn a_wait_for_a_held_lock_ends_with_busy(stage: Stage) -> Outcome {
         assert!(client.acquire_within(&name, patience).await?.is_none());
         let took = Moment::now().saturating_since(began);
         assert!(took >= patience, "gave up {:?} early", patience.saturating_sub(took));
-        assert!(took <= patience + stage.part(2.0), "it took {took:?} with a patience of {patience:?}");
+        assert!(took <= patience + stage.part(5.0), "it took {took:?} with a patience of {patience:?}");
         assert!(held.seen());
     }
     held.release().await?;
@@ -233,7 +233,7 @@ async fn a_wait_for_a_held_lock_ends_with_busy(stage: Stage) -> Outcome {
 
 /// The wait has ended, so nobody of the client waits any more: the answer is the server's.
 async fn a_try_after_a_wait_asks_the_server(stage: Stage) -> Outcome {
-    let (holder, client) = (stage.client().await?, stage.client().await?);
+    let (holder, client) = (stage.patient_client().await?, stage.patient_client().await?);
     for _ in 0..stage.rounds(20, 200) {
         let name = stage.name();
         let held = holder.acquire(&name).await?;

@@ -118,7 +118,7 @@ async fn processes_lose_no_update(stage: Stage) -> Outcome {
 
 /// There is no reentrancy: the holder's own client finds the lock busy too.
 async fn a_second_acquire_by_the_holder_is_busy(stage: Stage) -> Outcome {
-    let client = stage.client().await?;
+    let client = stage.patient_client().await?;
     let name = stage.name();
     let held = client.acquire(&name).await?;
     assert!(client.try_acquire(&name).await?.is_none());
@@ -180,7 +180,7 @@ async fn a_busy_try_leaves_nothing_behind(stage: Stage) -> Outcome {
 }
 
 async fn two_names_are_held_at_once(stage: Stage) -> Outcome {
-    let (first, second) = (stage.client().await?, stage.client().await?);
+    let (first, second) = (stage.patient_client().await?, stage.patient_client().await?);
     let (one, other) = (stage.name(), stage.name());
     let held = first.acquire(&one).await?;
     let beside = second.try_acquire(&other).await?.ok_or("another name is busy")?;
@@ -223,7 +223,7 @@ async fn a_killed_process_gives_the_lock_up_at_once(stage: Stage) -> Outcome {
 /// hold.
 async fn a_stopped_process_does_not_hold_when_it_goes_on(stage: Stage) -> Outcome {
     let name = stage.name();
-    let (mut holder, client) = (stage.holder().await?, stage.client().await?);
+    let (mut holder, client) = (stage.holder().await?, stage.patient_client().await?);
     let grip = holder.acquire(&name).await?;
     holder.stop()?;
     let next = stage.within(8.0, "the take-over", client.acquire(&name)).await??;

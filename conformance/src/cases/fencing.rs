@@ -2,6 +2,7 @@
 
 use lock_core::{Claim, Fault, FencingToken, Moment, Promise, Renewal};
 
+use super::{renewal::patient, waiting::until};
 use crate::{
     Lever, Need, Stage,
     case::{Case, Failure, Outcome, case},
@@ -106,13 +107,13 @@ async fn a_repeat_or_a_renewal_leaves_the_token_alone(stage: Stage) -> Outcome {
 
 /// What the guard shows is what the server knows of its claim, also after renewals.
 async fn the_guard_has_the_servers_token(stage: Stage) -> Outcome {
-    let (client, bare) = (stage.client().await?, stage.bare().await?);
+    let (client, bare) = (stage.client_with(patient(&stage)).await?, stage.bare().await?);
     let name = stage.name();
     let held = client.acquire(&name).await?;
     let claim = Claim::new(name.clone(), held.owner(), stage.lease());
     assert_eq!(bare.held(&claim).await?.token, held.fencing_token());
     let before = held.fencing_token();
-    stage.pass(1.5).await;
+    until(&stage, "two renewals", || client.locks.statistics().renewals >= 2).await?;
     assert!(held.seen());
     assert_eq!(held.fencing_token(), before);
     assert_eq!(bare.held(&claim).await?.token, before);

@@ -238,7 +238,7 @@ async fn alive(stage: Stage) -> Outcome {
     let (bare, other) = (stage.bare().await?, stage.bare().await?);
     let name = stage.name();
     let lag = stage.fixture().guarantees().expiry_lag;
-    let parts = 1.6 + 2.0 * lag.as_secs_f64() / stage.ttl().as_secs_f64();
+    let parts = 3.0 + 2.0 * lag.as_secs_f64() / stage.ttl().as_secs_f64();
     let (claim, rival) = (stage.claim_for(&name, parts), stage.claim_for(&name, parts));
     let lease = bare.held(&claim).await?.lease.length;
     // Shorter than a lease; but two of them are longer, with all that the server may add to it.

@@ -9,6 +9,7 @@ use crate::{
     case::{Case, Failure, Outcome, case},
     held::Held,
     link::Way,
+    polled::polled,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -56,7 +57,7 @@ async fn a_renewal_counts_from_the_request_that_proves_it(stage: Stage) -> Outco
     let (first, second) = (stage.bare().await?, stage.bare().await?);
     for late in [0.0, 0.2] {
         let name = stage.name();
-        let claim = stage.claim(&name);
+        let claim = stage.claim_for(&name, 2.5);
         first.link.delay(Way::ToClient, stage.part(late));
         let mut lease = first.held(&claim).await?.lease;
         for _ in 0..2 {
@@ -126,14 +127,12 @@ async fn the_loss_is_told_before_a_waiter_holds(stage: Stage) -> Outcome {
     let (holder, waiter) = (stage.client().await?, stage.client().await?);
     let name = stage.name();
     let held = holder.acquire(&name).await?;
-    let lost = held.lost();
-    let lost = tokio::spawn(async move { (lost.await, Moment::now()) });
+    let told = tokio::spawn(held.lost());
     holder.link.blackhole(Way::Both);
     let next = stage.within(8.0, "the take-over", waiter.acquire(&name)).await??;
-    let granted = Moment::now();
-    let (loss, told) = stage.within(2.0, "the loss", lost).await??;
-    assert_eq!(loss, Loss::Expired);
-    assert!(told <= granted, "told {:?} after another held", told.saturating_since(granted));
+    // By the clock of this moment, whenever its timer is looked at.
+    assert_eq!(polled(held.lost(), 1).await, Some(Loss::Expired), "another holds before the loss is told");
+    assert_eq!(stage.within(8.0, "the loss", told).await??, Loss::Expired);
     assert!(!held.seen() && held.cancellation().is_cancelled());
     assert!(next.fencing_token() > held.fencing_token());
     assert_eq!(held.ensure(Duration::ZERO).map_err(|error| error.kind()), Err(ErrorKind::Lost));
@@ -166,7 +165,7 @@ async fn the_loss_is_told_though_the_server_is_stopped(stage: Stage) -> Outcome 
 /// The loss comes at the deadline that the holder knows now, not before and not much later.
 async fn told_in_time(stage: &Stage, held: &Held) -> Outcome {
     let deadline = deadline(held);
-    let loss = stage.within(3.0, "the loss", held.lost()).await?;
+    let loss = stage.within(8.0, "the loss", held.lost()).await?;
     let told = Moment::now();
     assert_eq!(loss, Loss::Expired);
     assert!(
@@ -175,9 +174,9 @@ async fn told_in_time(stage: &Stage, held: &Held) -> Outcome {
         deadline.saturating_since(told)
     );
     let late = told.saturating_since(deadline);
-    assert!(late <= stage.part(0.5), "told {late:?} late");
+    assert!(late <= stage.part(2.0), "told {late:?} late");
     assert!(!held.is_held() && held.remaining().is_zero());
-    stage.within(0.5, "the cancellation", held.cancellation().cancelled()).await?;
+    stage.within(4.0, "the cancellation", held.cancellation().cancelled()).await?;
     Ok(())
 }
 
@@ -274,12 +273,12 @@ async fn a_lock_that_passed_on_does_not_come_back(stage: Stage) -> Outcome {
 }
 
 async fn a_deleted_lock_is_noticed_and_not_made_again(stage: Stage) -> Outcome {
-    let (holder, other) = (stage.client().await?, stage.bare().await?);
-    let name = stage.name();
+    let holder = stage.client_with(stage.options().with_ttl(stage.part(4.0))).await?;
+    let (other, name) = (stage.bare().await?, stage.name());
     let held = holder.acquire(&name).await?.into_guard();
     stage.delete_record(&name)?;
-    // A renewal comes every third of the ttl.
-    let loss = stage.within(1.0, "the loss", held.lost()).await?;
+    // By the next renewal, not by the end of the lease.
+    let loss = stage.within(8.0, "the loss", held.lost()).await?;
     assert_eq!(loss, Loss::Revoked);
     assert!(!held.is_held() && held.cancellation().is_cancelled());
     other.held(&stage.claim(&name)).await?;
@@ -296,7 +295,8 @@ async fn work_is_stopped_before_another_holds(stage: Stage) -> Outcome {
     let work = async { (held.run(pending::<()>()).await, Moment::now()) };
     let next = async { (waiter.acquire(&name).await, Moment::now()) };
     let ((worked, stopped), (next, granted)) =
-        stage.within(8.0, "the take-over", async { tokio::join!(work, next) }).await?;
+        // In this order, for both may be ready when a busy machine looks.
+        stage.within(8.0, "the take-over", async { tokio::join!(biased; work, next) }).await?;
     assert_eq!(worked, Err(Loss::Expired));
     assert!(stopped <= granted, "the work went on for {:?}", stopped.saturating_since(granted));
     next?.release().await?;
@@ -305,14 +305,17 @@ async fn work_is_stopped_before_another_holds(stage: Stage) -> Outcome {
 
 /// `max_hold` ends a lock whose renewals work, and the next one gets it when the guard is dropped.
 async fn a_hung_task_holds_no_longer_than_allowed(stage: Stage) -> Outcome {
-    let holder = stage.client_with(stage.options().with_max_hold(stage.part(1.5))).await?;
+    let longest = stage.part(1.5);
+    let options = stage.options().with_ttl(stage.part(40.0)).with_max_hold(longest);
+    let holder = stage.client_with(options).await?;
     let waiter = stage.client().await?;
     let name = stage.name();
     let began = Moment::now();
     let held = holder.acquire(&name).await?;
-    let loss = stage.within(4.0, "the end of the longest hold", held.lost()).await?;
+    let loss = stage.within(8.0, "the end of the longest hold", held.lost()).await?;
     assert_eq!(loss, Loss::MaxHold);
-    assert!(Moment::now() >= began + stage.part(1.5) && !held.seen());
+    assert!(Moment::now() >= began + longest && !held.seen());
+    drop(held);
     let next = stage.within(8.0, "the take-over", waiter.acquire(&name)).await??;
     next.release().await?;
     Ok(())

@@ -104,7 +104,8 @@ async fn every_step_ends_in_time(stage: &Stage, outage: Outage) -> Outcome {
         waiting,
     );
     let in_time = |what: &str, took: Duration, patience: f64| {
-        let bound = stage.part(patience) + verb_limit(stage) + stage.part(1.0);
+        // The last request may begin as the patience ends, and takes a ttl; the rest is for a busy machine.
+        let bound = stage.part(patience + 1.0 + 4.0);
         assert!(took <= bound, "{what} took {took:?}, more than {bound:?}");
     };
     assert!(acquired.0.is_err(), "{acquired:?}, without the server's word");
@@ -127,11 +128,6 @@ async fn every_step_ends_in_time(stage: &Stage, outage: Outage) -> Outcome {
         drop(again.ok_or("still busy, long after the outage")?);
     }
     Ok(())
-}
-
-/// How long core lets one request take by default.
-fn verb_limit(stage: &Stage) -> Duration {
-    (stage.ttl() / 6).clamp(Duration::from_millis(50), Duration::from_secs(2))
 }
 
 /// Waits for one more request than the client has sent by this call.
@@ -168,7 +164,7 @@ async fn a_waiter_goes_on_after_the_server_was_stopped(stage: Stage) -> Outcome 
 
 /// What was released meanwhile, it gets.
 async fn a_waiter_goes_on_after_its_own_link_was_silent(stage: Stage) -> Outcome {
-    let (holder, waiter) = (stage.client().await?, stage.client().await?);
+    let (holder, waiter) = (stage.patient_client().await?, stage.client().await?);
     let name = stage.name();
     let held = holder.acquire(&name).await?;
     let asked = next_request(&waiter);
