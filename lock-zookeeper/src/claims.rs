@@ -42,7 +42,7 @@ pub(crate) enum Known {
 pub(crate) struct Claims {
     length: Duration,
     entries: Mutex<HashMap<String, Entry>>,
-    /// Told when there is a claim again after there was none.
+    /// Told of every new claim: there may have been none whose lease could end.
     pub(crate) added: Notify,
 }
 
@@ -103,11 +103,8 @@ impl Claims {
         let place = place.clone();
         let key = place.path.clone();
         let entry = Entry { place, node, since, held: false, leaving: false, watch: None, ahead: None };
-        let mut entries = self.entries();
-        if entries.is_empty() {
-            self.added.notify_one();
-        }
-        entries.insert(key, entry);
+        self.entries().insert(key, entry);
+        self.added.notify_one();
     }
 
     /// Keeps the claim for a further lease, counted from this moment. `None` if it is gone or ran out;

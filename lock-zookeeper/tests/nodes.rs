@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_conformance::asking::abandon;
 use lock_core::{Attempt, Backend, Claim, ErrorKind, Locks, Moment, Options, Owner, Released, Renewal};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
-use support::{Ensemble, PATIENCE, busy, claim, held, held_at_last, name};
+use support::{Ensemble, Log, PATIENCE, busy, claim, held, held_at_last, name};
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission};
 
@@ -148,6 +148,40 @@ async fn a_claim_that_was_dropped_unanswered_is_deleted_too() {
         }
     };
     timeout(PATIENCE, came_and_went).await.unwrap();
+}
+
+/// A node that may not be deleted any more is left to its session, and keeps the reaper from no other.
+#[tokio::test]
+async fn a_claim_that_may_not_be_deleted_is_given_up_with_a_warning() {
+    let (log, _logging) = Log::start();
+    let server = Ensemble::start(1);
+    let (backend, admin) = (server.backend().await, server.admin().await);
+    let lease = Duration::from_secs(3);
+    let (closed, open) = (with_lease("a", lease), with_lease("b", lease));
+    held(&backend, &closed).await;
+    let acls = [Permission::CREATE, Permission::READ, Permission::ADMIN];
+    let acls = acls.map(|right| Acl::new(right, AuthId::anyone()));
+    admin.set_acl("/locks/a", &acls, None).await.unwrap();
+    held(&backend, &open).await;
+    let warnings = || log.text().lines().filter(|line| line.contains("WARN lock_zookeeper::reaper")).count();
+    let gone = async |directory: &str| {
+        // With its last child the directory goes as well.
+        while !matches!(admin.list_children(directory).await.as_deref(), Ok([]) | Err(Error::NoNode)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, gone("/locks/b")).await.expect("the other claim is deleted");
+    let given_up = async {
+        while warnings() == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, given_up).await.expect("a warning");
+    // So is one that is made afterwards.
+    held(&backend, &with_lease("c", lease)).await;
+    timeout(PATIENCE, gone("/locks/c")).await.expect("a later claim is deleted");
+    assert_eq!(admin.list_children("/locks/a").await.unwrap().len(), 1);
+    assert_eq!(warnings(), 1, "{}", log.text());
 }
 
 fn with_lease(of: &str, lease: Duration) -> Claim {

@@ -2,6 +2,7 @@
 // Each test binary is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
+mod log;
 mod tap;
 
 use std::{
@@ -20,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zookeeper_client::Client;
 
+pub use log::Log;
 pub use tap::Tap;
 
 /// Small enough that sessions of half a second are exact.
