@@ -75,6 +75,7 @@ impl Lock for Handle {
 #[derive(Debug)]
 pub(crate) struct Watched {
     backend: Box<dyn Backend>,
+    options: Options,
     renewals: Arc<Renewals>,
 }
 
@@ -84,7 +85,12 @@ impl Watched {
         let mut url = Url::parse(&place.ours())?;
         let options = url.take_core_options(options)?;
         let backend = (place.driver()?.connect)(url).await?;
-        Ok(Locks::with_options(Self { backend, renewals }, options)?)
+        let watched = Self { backend, options: options.clone(), renewals };
+        Ok(Locks::with_options(watched, options)?)
+    }
+
+    fn given(&self, claim: &Claim, lease: Lease) {
+        self.renewals.given(claim, lease, &self.options, Moment::now());
     }
 }
 
@@ -110,7 +116,7 @@ impl Renewals {
         Ok(Self(Mutex::new(Seen { leases, ..Seen::default() })))
     }
 
-    /// By how much the latest renewal was answered after a third of its lease.
+    /// By how much the latest renewal was answered after the latest moment that is planned for one.
     pub(crate) fn worst_lateness(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).worst
     }
@@ -120,11 +126,11 @@ impl Renewals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).newest
     }
 
-    fn given(&self, claim: &Claim, lease: Lease) {
+    fn given(&self, claim: &Claim, lease: Lease, options: &Options, now: Moment) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.newest = Some(lease);
         if let Some(before) = seen.leases.insert(claim.owner, lease) {
-            let late = Moment::now().saturating_since(before.since + before.length / 3);
+            let late = now.saturating_since(before.since + renewal_after(claim, before.length, options));
             seen.worst = seen.worst.max(late);
         }
     }
@@ -132,6 +138,14 @@ impl Renewals {
     fn ended(&self, claim: &Claim) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).leases.remove(&claim.owner);
     }
+}
+
+/// How long after the beginning of a lease its renewal is planned at the latest: a third of what the holder may
+/// use of it, that is without grace, drift and margin.
+fn renewal_after(claim: &Claim, length: Duration, options: &Options) -> Duration {
+    let grace = claim.lease.saturating_sub(options.ttl);
+    let usable = length.saturating_sub(grace).mul_f64(1.0 - options.drift).saturating_sub(options.margin);
+    usable / 3
 }
 
 #[async_trait]
@@ -143,7 +157,7 @@ impl Backend for Watched {
     async fn acquire(&self, claim: &Claim) -> polylock::Result<Attempt> {
         let attempt = self.backend.acquire(claim).await?;
         if let Attempt::Held(grant) = &attempt {
-            self.renewals.given(claim, grant.lease);
+            self.given(claim, grant.lease);
         }
         Ok(attempt)
     }
@@ -151,7 +165,7 @@ impl Backend for Watched {
     async fn renew(&self, claim: &Claim) -> polylock::Result<Renewal> {
         let renewal = self.backend.renew(claim).await?;
         if let Renewal::Kept(lease) = renewal {
-            self.renewals.given(claim, lease);
+            self.given(claim, lease);
         }
         Ok(renewal)
     }
@@ -159,5 +173,34 @@ impl Backend for Watched {
     async fn release(&self, claim: &Claim) -> polylock::Result<Released> {
         self.renewals.ended(claim);
         self.backend.release(claim).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylock::Name;
+
+    use super::*;
+
+    #[test]
+    fn a_renewal_after_the_latest_planned_moment_is_late() {
+        let options = Options::default().with_ttl(Duration::from_secs(30));
+        let asked = Duration::from_secs(33);
+        let begin = Moment::from_start(Duration::from_secs(100));
+        // What the server gives, and when the renewal is answered.
+        let lateness = |length: Duration, answered: Duration| {
+            let renewals = Renewals::default();
+            let claim = Claim::new(Name::new("a").unwrap(), Owner::random().unwrap(), asked);
+            renewals.given(&claim, Lease::new(begin, length), &options, begin);
+            let now = begin + answered;
+            renewals.given(&claim, Lease::new(now, length), &options, now);
+            renewals.worst_lateness()
+        };
+        // A third of 30 s less 1 % less 3 ms.
+        assert_eq!(lateness(asked, Duration::from_millis(9_899)), Duration::ZERO);
+        assert_eq!(lateness(asked, Duration::from_millis(9_900)), Duration::from_millis(1));
+        assert_eq!(lateness(asked, Duration::from_millis(10_900)), Duration::from_millis(1_001));
+        // A server that gives twice as much is asked later.
+        assert_eq!(lateness(asked * 2, Duration::from_secs(20)), Duration::ZERO);
     }
 }
