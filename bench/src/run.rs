@@ -217,18 +217,14 @@ async fn measure_at(plan: &Plan, place: &Place, progress: &dyn Progress, record:
         entrants.push(Entrant::new(contender, place).await);
     }
     let processes = server::processes(place);
-    let arena = Arena { plan, place, processes, entrants, progress };
+    let mut arena = Arena { plan, place, processes, entrants, progress };
     if let Some(server) = &mut server {
         for workload in &plan.workloads {
-            let findings = one(&arena, *workload, server.as_mut(), record).await;
+            let findings = one(&mut arena, *workload, server.as_mut(), record).await;
             add(record, place, index, *workload, findings);
         }
     }
-    for entrant in &arena.entrants {
-        if let Ok(client) = &entrant.client {
-            client.close().await;
-        }
-    }
+    arena.disconnect().await;
     drop(arena);
     if let Some(mut server) = server {
         let tidied = timeout(TIDYING, server.tidy()).await;
@@ -239,7 +235,7 @@ async fn measure_at(plan: &Plan, place: &Place, progress: &dyn Progress, record:
 }
 
 async fn one(
-    arena: &Arena<'_>,
+    arena: &mut Arena<'_>,
     workload: Workload,
     server: &mut dyn Server,
     record: &Mutex<Record>,

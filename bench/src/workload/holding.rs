@@ -19,7 +19,8 @@ use crate::{
 /// How many are acquired and released at once.
 const AT_ONCE: usize = 64;
 
-pub(crate) async fn holding(arena: &Arena<'_>, workload: Workload, server: &mut dyn Server) -> Findings {
+pub(crate) async fn holding(arena: &mut Arena<'_>, workload: Workload, server: &mut dyn Server) -> Findings {
+    arena.disconnect().await;
     let locks = if workload == Workload::HoldingMany { HELD_MANY } else { HELD };
     arena.progress.begin(&arena.title(workload), 1);
     arena.progress.step("polylock");

@@ -53,11 +53,13 @@ pub(crate) type Findings = Vec<(record::Contender, Outcome)>;
 
 impl Entrant {
     pub(crate) async fn new(contender: Box<dyn Contender>, place: &Place) -> Self {
-        let client = match timeout(CONNECT, contender.open(place)).await {
-            Ok(opened) => opened,
-            Err(_) => Err(Failure::new(format!("no connection within {CONNECT:?}"))),
-        };
+        let client = opened(&*contender, place).await;
         Self { who: contender.who(), contender, client }
+    }
+
+    /// One more connection.
+    async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {
+        opened(&*self.contender, place).await
     }
 
     /// Its connection, or what is recorded instead of figures.
@@ -66,6 +68,13 @@ impl Entrant {
             return Err(Without::Place(why.into()));
         }
         Ok(self.client.clone()?)
+    }
+}
+
+async fn opened(contender: &dyn Contender, place: &Place) -> Result<Arc<dyn Client>> {
+    match timeout(CONNECT, contender.open(place)).await {
+        Ok(opened) => opened,
+        Err(_) => Err(Failure::new(format!("no connection within {CONNECT:?}"))),
     }
 }
 
@@ -149,6 +158,16 @@ where
 }
 
 impl Arena<'_> {
+    /// Ends everyone's connection: a connection that is idle talks to the server, too.
+    pub(crate) async fn disconnect(&mut self) {
+        for entrant in &mut self.entrants {
+            if let Ok(client) = &entrant.client {
+                client.close().await;
+                entrant.client = Err(Failure::new("its connection was ended"));
+            }
+        }
+    }
+
     fn title(&self, workload: Workload) -> String {
         format!("{}: {}", self.place.backend(), workload.title())
     }
