@@ -4,11 +4,11 @@
 
 mod support;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
-use lock_core::{Backend, Locks, Options, Released};
+use lock_core::{Backend, Claim, Locks, Options, Owner, Released};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
-use support::{Ensemble, PATIENCE, Tap, busy, claim, held};
+use support::{Ensemble, PATIENCE, Tap, busy, claim, held, name};
 use tokio::{task::JoinSet, time::timeout};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -32,19 +32,35 @@ async fn locks(tap: &Tap) -> Locks {
     Locks::with_options(backend(tap).await, Options::default().with_ttl(TTL)).unwrap()
 }
 
+/// Both requests of the acquire are at the server before an answer to either is let through.
 #[tokio::test]
 async fn an_uncontended_pair_is_three_requests_in_two_round_trips() {
     let server = Ensemble::start(1);
     let tap = Tap::on(server.servers().remove(0)).await;
     let backend = backend(&tap).await;
-    let warm = claim("a");
+    // Long enough that the driver does not take the server for dead while its answers are held back.
+    let claim = || Claim::new(name("a"), Owner::random().unwrap(), Duration::from_mins(2));
+    let warm = claim();
     held(&backend, &warm).await;
     backend.release(&warm).await.unwrap();
     tap.reset();
-    let claim = claim("a");
-    held(&backend, &claim).await;
+    let claim = claim();
+    tap.hold_answers(true);
+    let mut acquired = pin!(held(&backend, &claim));
+    let asked = async {
+        while tap.counted().1 != BTreeMap::from([(CREATE, 1), (LIST, 1)]) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        grant = &mut acquired => panic!("{grant:?} without an answer"),
+        all = timeout(PATIENCE, asked) => all.unwrap_or_else(|_| panic!("asked {:?} at once", tap.counted().1)),
+    }
+    tap.hold_answers(false);
+    timeout(PATIENCE, acquired).await.unwrap();
     assert_eq!(backend.release(&claim).await.unwrap(), Released::Released);
-    assert_eq!(tap.counted(), (0, BTreeMap::from([(CREATE, 1), (LIST, 1), (DELETE, 1)])));
+    assert_eq!(tap.counted().1, BTreeMap::from([(CREATE, 1), (LIST, 1), (DELETE, 1)]));
 }
 
 /// It looks once more while the one before it still holds, and then needs no further look.

@@ -7,12 +7,14 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+    sync::watch,
 };
 
-/// A relay to a server that counts the requests of its clients by kind.
+/// A relay to a server that counts the requests of its clients by kind, and can hold the answers back.
 pub struct Tap {
     pub address: String,
     requests: Arc<Mutex<BTreeMap<i32, usize>>>,
+    held: watch::Sender<bool>,
 }
 
 /// The number of a request that only keeps a connection.
@@ -25,16 +27,18 @@ impl Tap {
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::<Mutex<BTreeMap<i32, usize>>>::default();
         let counted = requests.clone();
+        let held = watch::Sender::new(false);
+        let gate = held.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
-                let (mut answers, server) = server.into_split();
-                let (client, mut back) = client.into_split();
-                tokio::spawn(async move { tokio::io::copy(&mut answers, &mut back).await });
+                let (answers, server) = server.into_split();
+                let (client, back) = client.into_split();
+                tokio::spawn(pass(answers, back, gate.subscribe()));
                 tokio::spawn(count(client, server, counted.clone()));
             }
         });
-        Self { address, requests }
+        Self { address, requests, held }
     }
 
     /// Forgets what was counted so far.
@@ -42,10 +46,33 @@ impl Tap {
         self.requests.lock().unwrap().clear();
     }
 
+    /// Lets no answer through until told to; requests go on.
+    pub fn hold_answers(&self, held: bool) {
+        self.held.send_replace(held);
+    }
+
     /// Pings, and everything else by the number of its kind.
     pub fn counted(&self) -> (usize, BTreeMap<i32, usize>) {
         let mut requests = self.requests.lock().unwrap().clone();
         (requests.remove(&PING).unwrap_or(0), requests)
+    }
+}
+
+/// Passes on what the server says, while nothing is held back.
+async fn pass(
+    mut server: OwnedReadHalf,
+    mut client: OwnedWriteHalf,
+    mut held: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let mut bytes = [0; 4096];
+    loop {
+        let length = server.read(&mut bytes).await?;
+        if length == 0 {
+            return client.shutdown().await;
+        }
+        // Without its tap a relay goes on.
+        let _ = held.wait_for(|held| !held).await;
+        client.write_all(&bytes[..length]).await?;
     }
 }
 
