@@ -52,13 +52,15 @@ fn unknown(scheme: &str) -> Error {
         drivers().iter().flat_map(|driver| driver.schemes).map(|s| format!("{s}:")).collect();
     let compiled = if compiled.is_empty() { "none".into() } else { compiled.join(", ") };
     match FEATURES.iter().find(|(known, _)| *known == scheme) {
-        Some((_, feature)) => Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{scheme}: is not in this build; the Cargo feature \"{feature}\" of polylock adds it. \
-                 This build has: {compiled}"
-            ),
-        ),
+        Some((_, feature)) => {
+            let needs = if *feature == "etcd" { ", which needs protoc" } else { "" };
+            let text = format!(
+                "{scheme}: is not in this build; the feature \"{feature}\" adds it{needs}: \
+                 cargo add polylock --features {feature}, or for the command \
+                 cargo install lock-cli --features {feature}. This build has: {compiled}"
+            );
+            Error::new(ErrorKind::Unsupported, text)
+        }
         None => Error::invalid_input(format!(
             "no backend answers to the scheme {scheme}: This build has: {compiled}{}",
             addable()

@@ -53,6 +53,15 @@ fn the_default_features_bring_no_client_library_and_no_tls() {
 }
 
 #[test]
+fn the_command_builds_without_the_slow_drivers_and_without_protoc() {
+    let all = tree(&["--package", "lock-cli", "--edges", "normal,build"]);
+    assert!(all.contains("lock-redis"), "{all:?}");
+    for unwanted in ["etcd-client", "prost-build", "zookeeper-client", "sqlx", "lock-bench"] {
+        assert!(!all.contains(unwanted), "{unwanted} came with the default features");
+    }
+}
+
+#[test]
 fn without_features_there_is_only_the_core() {
     let all = tree(&["--package", "polylock", "--no-default-features"]);
     let ours: Vec<_> = all.iter().filter(|name| name.starts_with("lock-")).collect();

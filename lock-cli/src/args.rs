@@ -27,7 +27,7 @@ What COMMAND leaves running in the background when it ends by itself is not wait
 the lock. When it ended on a signal that was passed on, the rest of its group has the grace to end too, and \
 is killed then.";
 
-/// Locks for commands, over Redis or a directory of this machine.
+/// Locks for commands, on a server or in a directory of this machine.
 #[derive(Debug, Parser)]
 #[command(name = "polylock", version, max_term_width = 100)]
 pub(crate) struct Args {

@@ -19,6 +19,7 @@ pub(crate) fn run_all() -> Result {
     } else {
         run("tests", cargo("test --workspace --all-features --lib --bins --tests").envs(places))?;
     }
+    run("a build without backends", &mut cargo("test -p polylock --no-default-features --lib"))?;
     run("code in the documentation", &mut cargo("test --workspace --all-features --doc"))?;
     examples()?;
     first_command()?;
@@ -52,11 +53,16 @@ fn examples() -> Result {
     Ok(())
 }
 
-/// The first command that the README shows, as it stands there.
+/// The first command that the README shows, as it stands there, on a machine without protoc; and what it says
+/// about a backend that it was built without.
 fn first_command() -> Result {
     let state = workspace::output()?.join("xtask-state");
-    let mut hello = cargo("run -p lock-cli -- run hello -- echo hi");
-    hello.env("XDG_STATE_HOME", &state).env_remove("POLYLOCK_URL");
+    let polylock = |arguments: &str| {
+        let mut command = cargo(&format!("run -p lock-cli -- {arguments}"));
+        command.env("XDG_STATE_HOME", &state).env("PROTOC", "/no/protoc").env_remove("POLYLOCK_URL");
+        command
+    };
+    let mut hello = polylock("run hello -- echo hi");
     let output = hello.output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() || said.trim() != "hi" {
@@ -64,5 +70,11 @@ fn first_command() -> Result {
         return Err(format!("the README's first command said {said:?}, not hi:\n{text}").into());
     }
     eprintln!("\n=== {}\n    {}", step::shown(&hello), said.trim());
+    let output = polylock("run hello --url etcd://127.0.0.1 -- echo hi").output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let needed = ["cargo install lock-cli --features etcd", "protoc"];
+    if output.status.success() || !needed.iter().all(|words| text.contains(words)) {
+        return Err(format!("it does not say how to get etcd:\n{text}").into());
+    }
     Ok(())
 }
