@@ -34,11 +34,11 @@ pub(crate) fn run(filter: &str) -> Result {
 
 fn report(table: &[(Mutant, Verdict)]) -> Result {
     let mut out = io::stdout().lock();
-    writeln!(out, "\n| verdict | kind | crate | fault | the case that must fail |")?;
-    writeln!(out, "| --- | --- | --- | --- | --- |")?;
+    writeln!(out, "\n| verdict | kind | crate | tests | fault | the case that must fail |")?;
+    writeln!(out, "| --- | --- | --- | --- | --- | --- |")?;
     for (mutant, verdict) in table {
-        let Mutant { kind, package, name, case, .. } = mutant;
-        writeln!(out, "| {verdict} | {kind} | {package} | {name} | {case} |")?;
+        let Mutant { kind, package, target, name, case, .. } = mutant;
+        writeln!(out, "| {verdict} | {kind} | {package} | {target} | {name} | {case} |")?;
     }
     let caught = table.iter().filter(|(_, verdict)| *verdict == Verdict::Caught).count();
     writeln!(out, "\n{caught} of {} caught", table.len())?;

@@ -58,7 +58,8 @@ impl fmt::Display for Verdict {
 
 impl Mutant {
     pub(crate) fn line(&self) -> String {
-        format!("{} {} {}: {}", self.kind, self.package, self.name, self.case)
+        let Self { kind, package, target, name, case, .. } = self;
+        format!("{kind} {package} {target} {name}: {case}")
     }
 
     pub(crate) fn judge(&self) -> Result<Verdict> {
