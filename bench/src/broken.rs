@@ -61,7 +61,15 @@ mod tests {
             made: text(),
             commit: None,
             machine: Machine { cpus: 1, cpu: text(), memory_bytes: 1, system: text() },
-            settings: Settings { rounds: 1, seconds: 1.0, pinned: true, ttl: 1.0 },
+            settings: Settings {
+                rounds: 1,
+                seconds: 1.0,
+                pinned: true,
+                waiting: 1.0,
+                holding: 1.0,
+                ttl: 1.0,
+                crash_ttl: 1.0,
+            },
             servers: vec![Server {
                 backend: "redis".into(),
                 url: "redis://h".into(),

@@ -33,8 +33,14 @@ pub struct Settings {
     pub seconds: f64,
     /// Whether client and server of the uncontended workload shared one core.
     pub pinned: bool,
+    /// How long waiters were looked at, in seconds.
+    pub waiting: f64,
+    /// How long many locks were held, in seconds.
+    pub holding: f64,
     /// The leases' ttl, in seconds.
     pub ttl: f64,
+    /// That of the holder that is killed, in seconds: short, since its end is waited for.
+    pub crash_ttl: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -44,7 +44,9 @@ etcd
     assert!(table.contains(expected), "{table}");
     assert!(table.contains("made           2001-02-03T04:05:06Z\n"), "{table}");
     assert!(table.contains("etcd: 3.5.21, etcd://127.0.0.1:2379, fsync before each answer, one server\n"));
-    assert!(table.contains("3 rounds of 2 s for each contender, leases of 30 s"), "{table}");
+    let settings = "3 rounds of 2 s for each contender, waiting for 10 s, holding for 60 s, leases of 30 s and in the \
+                    crash of 5 s, client";
+    assert!(joined(&table).contains(settings), "{table}");
     assert!(!table.contains("peers"), "{table}");
 }
 
@@ -371,6 +373,20 @@ fn a_take_over_is_told_from_where_its_promise_counts() {
 }
 
 #[test]
+fn the_waiting_table_says_how_commands_are_counted() {
+    let mut record = sample::record();
+    record.measurements.retain(|it| it.workload == Workload::Waiting);
+    let (page, markdown, terminal) = (html(&record), markdown(&record), table(&record));
+    for report in [terminal, markdown, text_of(&parsed(&page))] {
+        let report = joined(&report);
+        for words in ["what scripts call", "(Questions)", "may count some twice", "gRPC messages", "packets"]
+        {
+            assert!(report.contains(words), "{words}\n{report}");
+        }
+    }
+}
+
+#[test]
 fn backends_whose_rounds_overlap_are_not_ranked() {
     let mut record = sample::record();
     let rate = |rate: f64, rounds: [f64; 2]| Figures::Throughput {
@@ -589,6 +605,11 @@ fn heading_depth(node: &Node<'_, '_>) -> Option<usize> {
 /// A row's first cell in a terminal's table.
 fn name(line: &str) -> &str {
     line.trim().split("  ").next().unwrap_or_default()
+}
+
+/// With single spaces only.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn unwrapped(markdown: &str) -> String {

@@ -261,6 +261,9 @@ fn ours(record: &Record, workload: Workload) -> &Measurement {
 
 /// What must be true of every figure.
 fn judge(record: &Record) {
+    let settings = &record.settings;
+    assert_eq!((settings.waiting, settings.holding, settings.ttl), (1.0, 2.0, 3.0));
+    assert_eq!(settings.crash_ttl, 5.0);
     for Measurement { workload, contender, outcome, server } in &record.measurements {
         let who = format!("{workload:?}, {}: {outcome:?}", contender.name);
         let figures = match outcome {

@@ -285,14 +285,18 @@ pub(super) fn machine(record: &Record) -> String {
     ))
 }
 
-/// Rounds, length, leases, cores.
+/// Rounds, lengths, leases, cores.
 pub(super) fn settings(record: &Record) -> String {
     let settings = &record.settings;
     format!(
-        "{} of {} s for each contender, leases of {} s, client and server of the uncontended lock {}",
+        "{} of {} s for each contender, waiting for {} s, holding for {} s, leases of {} s and in the crash of {} s, \
+         client and server of the uncontended lock {}",
         of(settings.rounds, "round"),
         settings.seconds,
+        settings.waiting,
+        settings.holding,
         settings.ttl,
+        settings.crash_ttl,
         if settings.pinned { "on one core" } else { "on any core" }
     )
 }

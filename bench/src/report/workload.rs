@@ -64,7 +64,9 @@ pub(super) fn meaning(workload: Workload) -> &'static str {
             "16 waiters in four processes want one name: the same, where the processes meet only at the server."
         }
         Workload::Waiting => {
-            "100 waiters want a name that is held all the time: what waiting costs while nothing happens."
+            "100 waiters want a name that is held all the time: what waiting costs while nothing happens. Commands are \
+             the server's own count: Redis counts what scripts call, too; MySQL and MariaDB, the statements that \
+             clients send (Questions), of which the kinds may count some twice; etcd, gRPC messages; ZooKeeper, packets."
         }
         Workload::Holding => {
             "1,000 names are held and renewed: what holding costs the server and the holder."

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Short, since it is waited for; a server may give more.
-const TTL: Duration = Duration::from_secs(5);
+pub(crate) const TTL: Duration = Duration::from_secs(5);
 /// What a take-over may take on top of the lag that the backend declares, and of the lease where that has to end.
 const ALLOWANCE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);

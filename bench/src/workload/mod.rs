@@ -9,7 +9,7 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-pub(crate) use crash::{crash, hold_one};
+pub(crate) use crash::{TTL as CRASH_TTL, crash, hold_one};
 pub(crate) use handover::{Hold, between, contend, within};
 pub(crate) use holding::{hold_many, holding};
 pub(crate) use throughput::throughput;

@@ -34,7 +34,15 @@ pub(crate) fn record() -> Record {
             memory_bytes: 8 << 30,
             system: "Linux 6.1.0, sample".to_owned(),
         },
-        settings: Settings { rounds: 5, seconds: 2.0, pinned: true, ttl: 30.0 },
+        settings: Settings {
+            rounds: 5,
+            seconds: 2.0,
+            pinned: true,
+            waiting: 10.0,
+            holding: 60.0,
+            ttl: 30.0,
+            crash_ttl: 5.0,
+        },
         servers,
         measurements: Vec::new(),
     };
