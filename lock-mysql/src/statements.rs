@@ -79,14 +79,28 @@ impl Statements {
     }
 
     /// Renews claims of one lease. No owner is another name's, so that the two lists fit together in one way.
+    ///
+    /// MySQL looks once a second for waits that have taken too long: those for a stranger's row, and those for the
+    /// rows that such a statement has locked meanwhile, would end in the same moment. So it leaves out what is locked.
     pub(crate) fn renew_together(&self, claims: &[Claim]) -> AssertSqlSafe<String> {
         let list = |each: &dyn Fn(&Claim) -> String| claims.iter().map(each).collect::<Vec<_>>().join(", ");
+        let (leases, names) = (&self.leases, list(&|claim| hex(claim.name.as_str())));
+        let (rows, condition) = if self.compound {
+            (format!("`{leases}`"), format!("name IN ({names})"))
+        } else {
+            // The limit keeps the inner query apart, which would lose its lock clause otherwise; and a row that it
+            // did not find must not be looked at.
+            let free =
+                format!("SELECT name AS free FROM `{leases}` WHERE name IN ({names}) LIMIT {}", claims.len());
+            let rows = format!(
+                "({free} FOR UPDATE SKIP LOCKED) AS unlocked STRAIGHT_JOIN `{leases}` FORCE INDEX (PRIMARY)"
+            );
+            (rows, "name = free".into())
+        };
         AssertSqlSafe(format!(
-            "UPDATE `{}` SET deadline = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND, version = version + 1 \
-             WHERE name IN ({}) AND owner IN ({}) AND deadline > UTC_TIMESTAMP(6)",
-            self.leases,
+            "UPDATE {rows} SET deadline = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND, version = version + 1 \
+             WHERE {condition} AND owner IN ({}) AND deadline > UTC_TIMESTAMP(6)",
             claims.first().map_or(1, |claim| Self::length(claim.lease)),
-            list(&|claim| hex(claim.name.as_str())),
             list(&|claim| hex(claim.owner.as_bytes())),
         ))
     }
