@@ -8,26 +8,26 @@ use std::process::{Command, Stdio};
 
 use lock_core::{Backend, ErrorKind, Fault, Released, Renewal, Wakeup};
 use lock_mysql::{DRIVER, MysqlBackend};
-use support::{Server, busy, claim, connect, held};
+use support::{Kind, Server, busy, claim, connect, held};
 
 /// What the README tells operators to grant.
 const LEAST: &str = "GRANT SELECT, INSERT, UPDATE ON app.polylock TO 'locks'@'%'; \
                      GRANT SELECT, INSERT, UPDATE, DELETE ON app.polylock_queue TO 'locks'@'%';";
 
 /// A server whose user `locks` may do this much and no more.
-fn restricted(grants: &str) -> Server {
-    let server = Server::start(&[]);
+fn restricted(kind: Kind, grants: &str) -> Server {
+    let server = Server::start(kind, &[]);
     server.sql(&server.options().migration());
     server.sql("REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'locks'@'127.0.0.1'");
     server.sql(&grants.replace('%', "127.0.0.1"));
     server
 }
 
-#[tokio::test]
-async fn the_documented_user_can_do_all_that_locks_need() {
+on_both!(the_documented_user_can_do_all_that_locks_need);
+async fn the_documented_user_can_do_all_that_locks_need(kind: Kind) {
     let readme = include_str!("../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(readme.contains(LEAST), "the README names other rights");
-    let server = restricted(LEAST);
+    let server = restricted(kind, LEAST);
     let (backend, other) = (server.backend().await, server.backend().await);
     assert_eq!(backend.guarantees().wakeup, Wakeup::Push);
     let (holder, waiter) = (claim("a"), claim("a"));
@@ -40,9 +40,9 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     assert_eq!(other.release(&waiter).await.unwrap(), Released::Released);
 }
 
-#[tokio::test]
-async fn a_user_who_may_not_make_the_tables_is_told_how_to() {
-    let server = Server::start(&[]);
+on_both!(a_user_who_may_not_make_the_tables_is_told_how_to);
+async fn a_user_who_may_not_make_the_tables_is_told_how_to(kind: Kind) {
+    let server = Server::start(kind, &[]);
     server.sql("REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'locks'@'127.0.0.1'");
     server.sql("CREATE TABLE other (x INT); GRANT SELECT ON app.other TO 'locks'@'127.0.0.1'");
     let error = MysqlBackend::connect(server.options()).await.unwrap_err();
@@ -54,9 +54,9 @@ async fn a_user_who_may_not_make_the_tables_is_told_how_to() {
     held(&server.backend().await, &claim("a")).await;
 }
 
-#[tokio::test]
-async fn a_missing_right_is_denied_for_good() {
-    let server = restricted(LEAST);
+on_both!(a_missing_right_is_denied_for_good);
+async fn a_missing_right_is_denied_for_good(kind: Kind) {
+    let server = restricted(kind, LEAST);
     let backend = server.backend().await;
     server.sql("REVOKE UPDATE ON app.polylock FROM 'locks'@'127.0.0.1'");
     let error = server.backend().await.acquire(&claim("a")).await.unwrap_err();
@@ -65,9 +65,9 @@ async fn a_missing_right_is_denied_for_good() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
-#[tokio::test]
-async fn a_wrong_user_password_or_database_is_refused_at_once_and_for_good() {
-    let server = Server::start(&[]);
+on_both!(a_wrong_user_password_or_database_is_refused_at_once_and_for_good);
+async fn a_wrong_user_password_or_database_is_refused_at_once_and_for_good(kind: Kind) {
+    let server = Server::start(kind, &[]);
     let at = format!("127.0.0.1:{}", server.port);
     for (url, kind) in [
         (format!("mysql://locks@{at}/app"), ErrorKind::Denied),
@@ -84,9 +84,9 @@ async fn a_wrong_user_password_or_database_is_refused_at_once_and_for_good() {
     connect(&format!("mysql://locks@{at}/app?password_file={}", file.path().display())).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_table_that_is_not_ours_is_left_alone() {
-    let server = Server::start(&[]);
+on_both!(a_table_that_is_not_ours_is_left_alone);
+async fn a_table_that_is_not_ours_is_left_alone(kind: Kind) {
+    let server = Server::start(kind, &[]);
     server.sql(
         "CREATE TABLE polylock (id INT) ENGINE=InnoDB; CREATE TABLE polylock_queue (id INT) ENGINE=InnoDB",
     );
@@ -102,9 +102,9 @@ async fn a_table_that_is_not_ours_is_left_alone() {
     assert_eq!(server.sql("SELECT name FROM locks_2").trim(), "a");
 }
 
-#[tokio::test]
-async fn only_a_configuration_that_keeps_a_promise_makes_it() {
-    let server = Server::start(&[]);
+on_both!(only_a_configuration_that_keeps_a_promise_makes_it);
+async fn only_a_configuration_that_keeps_a_promise_makes_it(kind: Kind) {
+    let server = Server::start(kind, &[]);
     for (value, promised) in [(1, true), (2, true), (0, false)] {
         server.sql(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {value}"));
         let exclusion = server.backend().await.guarantees().exclusion;
@@ -116,8 +116,8 @@ async fn only_a_configuration_that_keeps_a_promise_makes_it() {
     assert!(!(DRIVER.guarantees)().exclusion.contains(Fault::ServerRestart));
 }
 
-#[tokio::test]
-async fn tls_is_verified_against_the_given_roots() {
+on_both!(tls_is_verified_against_the_given_roots);
+async fn tls_is_verified_against_the_given_roots(kind: Kind) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (key, certificate) = (file("key.pem"), file("cert.pem"));
@@ -129,7 +129,7 @@ async fn tls_is_verified_against_the_given_roots() {
         .status()
         .expect("openssl must be installed (Debian: apt-get install openssl)");
     assert!(made.success());
-    let server = Server::start(&[&format!("--ssl-cert={certificate}"), &format!("--ssl-key={key}")]);
+    let server = Server::start(kind, &[&format!("--ssl-cert={certificate}"), &format!("--ssl-key={key}")]);
     server.sql("ALTER USER 'locks'@'127.0.0.1' REQUIRE SSL");
     let at = |host: &str, options: &str| format!("mysql://locks:s3cr3t@{host}:{}/app?{options}", server.port);
 
@@ -152,7 +152,7 @@ async fn tls_is_verified_against_the_given_roots() {
     let error = connect(&at("localhost", "ca=/nowhere.pem")).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 
-    let plain = Server::start(&[]);
+    let plain = Server::start(kind, &[]);
     let error = connect(&format!("{}?tls=verify", plain.url())).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }

@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use lock_core::{Backend, Locks, Options};
-use support::{Server, claim, held, until};
+use support::{Kind, Server, claim, held, until};
 
 /// How many requests the server has answered, but for those that ask for that.
 struct Requests<'a> {
@@ -25,9 +25,7 @@ impl<'a> Requests<'a> {
     }
 
     fn count(&self) -> u32 {
-        let count =
-            "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'";
-        self.server.sql(count).trim().parse().unwrap()
+        self.server.status("Questions")
     }
 
     async fn during(&self, work: impl Future<Output = ()>) -> u32 {
@@ -37,9 +35,9 @@ impl<'a> Requests<'a> {
     }
 }
 
-#[tokio::test]
-async fn an_uncontended_pair_is_two_requests() {
-    let server = Server::start(&[]);
+on_both!(an_uncontended_pair_is_two_requests);
+async fn an_uncontended_pair_is_two_requests(kind: Kind) {
+    let server = Server::start(kind, &[]);
     let backend = server.backend().await;
     let pair = async || {
         let claim = claim("a");
@@ -54,7 +52,7 @@ async fn an_uncontended_pair_is_two_requests() {
 
 #[tokio::test]
 async fn a_hundred_waiting_tasks_cost_less_than_two_requests_a_second() {
-    let server = Server::start(&[]);
+    let server = Server::start(Kind::MariaDb, &[]);
     // The holder renews every ten seconds; the waiters are another process's.
     let holder = Locks::new(server.backend().await).unwrap();
     let waiters = Locks::new(server.backend().await).unwrap();
@@ -81,7 +79,7 @@ async fn a_hundred_waiting_tasks_cost_less_than_two_requests_a_second() {
 #[tokio::test]
 async fn each_waiting_process_asks_three_times_in_a_ttl() {
     let (processes, ttl) = (8, Duration::from_secs(6));
-    let server = Server::start(&[]);
+    let server = Server::start(Kind::MariaDb, &[]);
     let mut clients = Vec::new();
     for _ in 0..=processes {
         let backend = server.backend().await;

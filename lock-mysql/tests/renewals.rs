@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lock_core::{Backend, Claim, ErrorKind, Renewal, Result};
 use lock_mysql::MysqlBackend;
-use support::{Server, claim, held, until};
+use support::{Kind, Server, claim, held, until};
 
 const LOCKS: usize = 150;
 
@@ -31,30 +31,24 @@ async fn timed(backend: &MysqlBackend, claims: &[Claim]) -> Vec<(Result<Renewal>
     join_all(claims.iter().map(|claim| async move { (backend.renew(claim).await, since.elapsed()) })).await
 }
 
-fn updates(server: &Server) -> u32 {
-    let count =
-        "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'COM_UPDATE'";
-    server.sql(count).trim().parse().unwrap()
-}
-
-#[tokio::test]
-async fn many_are_renewed_by_few_statements() {
-    let server = Server::start(&[]);
+on_both!(many_are_renewed_by_few_statements);
+async fn many_are_renewed_by_few_statements(kind: Kind) {
+    let server = Server::start(kind, &[]);
     let backend = server.backend().await;
     let claims = all_held(&backend).await;
     let deadline = "SELECT MIN(deadline) FROM polylock";
-    let (before, first) = (updates(&server), server.sql(deadline));
+    let (before, first) = (server.status("Com_update"), server.sql(deadline));
     for renewal in renewed(&backend, &claims).await {
         assert!(matches!(renewal, Ok(Renewal::Kept(lease)) if lease.length == claims[0].lease));
     }
-    let used = updates(&server) - before;
+    let used = server.status("Com_update") - before;
     assert!(used <= 4, "{used} statements for {LOCKS} renewals");
     assert!(server.sql(deadline) > first, "all deadlines have moved");
 }
 
-#[tokio::test]
-async fn the_lost_among_many_are_told_and_the_others_kept() {
-    let server = Server::start(&[]);
+on_both!(the_lost_among_many_are_told_and_the_others_kept);
+async fn the_lost_among_many_are_told_and_the_others_kept(kind: Kind) {
+    let server = Server::start(kind, &[]);
     let backend = server.backend().await;
     let claims = all_held(&backend).await;
     server.sql("UPDATE polylock SET owner = NULL, deadline = '1970-01-01' WHERE name = 'n7'");
@@ -67,9 +61,9 @@ async fn the_lost_among_many_are_told_and_the_others_kept() {
     assert!(matches!(backend.renew(&other).await.unwrap(), Renewal::Kept(_)), "it is the other's");
 }
 
-#[tokio::test]
-async fn a_row_that_a_stranger_has_locked_delays_no_other_renewal() {
-    let server = Server::start(&[]);
+on_both!(a_row_that_a_stranger_has_locked_delays_no_other_renewal);
+async fn a_row_that_a_stranger_has_locked_delays_no_other_renewal(kind: Kind) {
+    let server = Server::start(kind, &[]);
     let backend = server.backend().await;
     let claims = all_held(&backend).await;
     let mut stranger = server
@@ -101,9 +95,9 @@ async fn a_row_that_a_stranger_has_locked_delays_no_other_renewal() {
     }
 }
 
-#[tokio::test]
-async fn leases_of_other_lengths_keep_their_lengths() {
-    let server = Server::start(&[]);
+on_both!(leases_of_other_lengths_keep_their_lengths);
+async fn leases_of_other_lengths_keep_their_lengths(kind: Kind) {
+    let server = Server::start(kind, &[]);
     let backend = server.backend().await;
     let mut claims = all_held(&backend).await;
     for (i, claim) in claims.iter_mut().enumerate() {

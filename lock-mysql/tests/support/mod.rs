@@ -1,9 +1,10 @@
-//! MariaDB servers that a test starts for itself, and what it does to them.
+//! MariaDB and MySQL servers that a test starts for itself, and what it does to them.
 // Each test binary is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
 use std::{
     fs::{self, File},
+    io::Read,
     net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -11,14 +12,46 @@ use std::{
 };
 
 pub use lock_conformance::asking::{PATIENCE, busy, held, until, until_answered};
+use lock_conformance::servers::Mysql;
 use lock_core::{Backend, Claim, Name, Owner, Url, Wake};
 use lock_mysql::{MysqlBackend, MysqlOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+/// Whose server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    MariaDb,
+    /// Oracle's, as [`Mysql::find_oracle`] finds it.
+    Oracle,
+}
+
+/// Makes two tests of a function that takes a [`Kind`].
+#[macro_export]
+macro_rules! on_both {
+    ($test:ident $(, $($runtime:tt)*)?) => {
+        mod $test {
+            use $crate::support::Kind;
+
+            #[tokio::test$(($($runtime)*))?]
+            async fn mariadb() {
+                super::$test(Kind::MariaDb).await;
+            }
+
+            #[tokio::test$(($($runtime)*))?]
+            async fn mysql() {
+                if Kind::Oracle.is_here() {
+                    super::$test(Kind::Oracle).await;
+                }
+            }
+        }
+    };
+}
+
 /// A server on a port of its own, killed when dropped. It has a database `app`, and users `locks` and
 /// `others` who may do anything in it.
 pub struct Server {
+    kind: Kind,
     child: Child,
     options: Vec<String>,
     pub port: u16,
@@ -26,10 +59,10 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(options: &[&str]) -> Self {
+    pub fn start(kind: Kind, options: &[&str]) -> Self {
         let folder = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
         let folder = folder.unwrap();
-        copy(&template(), &folder.path().join("data"));
+        copy(&kind.template(), &folder.path().join("data"));
         // One statement a line.
         let init = "CREATE DATABASE IF NOT EXISTS app;\n\
                     CREATE USER IF NOT EXISTS 'locks'@'127.0.0.1' IDENTIFIED BY 's3cr3t';\n\
@@ -39,8 +72,8 @@ impl Server {
         fs::write(folder.path().join("init.sql"), init).unwrap();
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let child = spawn(port, folder.path(), &options);
-        let mut server = Self { child, options, port, folder };
+        let child = kind.spawn(port, folder.path(), &options);
+        let mut server = Self { kind, child, options, port, folder };
         server.wait_until_ready();
         server
     }
@@ -62,6 +95,12 @@ impl Server {
         let Output { status, stdout, stderr } = self.client(text).output().unwrap();
         assert!(status.success(), "{text}: {}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
+    }
+
+    /// What the server has counted.
+    pub fn status(&self, name: &str) -> u32 {
+        let shown = self.sql(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        shown.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
     /// Runs statements as root, and goes on meanwhile.
@@ -95,12 +134,23 @@ impl Server {
 
     /// Starts again on the same port and data, after [`kill`](Self::kill).
     pub fn restart(&mut self) {
-        self.child = spawn(self.port, self.folder.path(), &self.options);
+        self.child = self.kind.spawn(self.port, self.folder.path(), &self.options);
         self.wait_until_ready();
     }
 
+    /// Stops it; returns when none of its threads runs any more.
     pub fn pause(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: std::io::Result<fs::DirEntry>| {
+            let state = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            state.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        let since = Instant::now();
+        while !fs::read_dir(&threads).unwrap().all(is_stopped) {
+            assert!(since.elapsed() < PATIENCE, "{:?} does not stop", self.kind);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn resume(&self) {
@@ -109,14 +159,21 @@ impl Server {
 
     fn wait_until_ready(&mut self) {
         let since = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+        while !self.greets() {
             if let Some(status) = self.child.try_wait().unwrap() {
                 let log = fs::read_to_string(self.folder.path().join("log")).unwrap();
-                panic!("mariadbd ended at once: {status}\n{log}");
+                panic!("{:?} ended at once: {status}\n{log}", self.kind);
             }
-            assert!(since.elapsed() < PATIENCE, "mariadbd does not listen");
+            assert!(since.elapsed() < PATIENCE, "{:?} does not answer", self.kind);
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Whether it has said its name to a new connection: it listens before.
+    fn greets(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) else { return false };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.read_exact(&mut [0; 5]).is_ok()
     }
 }
 
@@ -127,45 +184,81 @@ impl Drop for Server {
     }
 }
 
-fn spawn(port: u16, folder: &Path, options: &[String]) -> Child {
-    let file = |name: &str| folder.join(name).display().to_string();
-    let log = File::create(folder.join("log")).unwrap();
-    Command::new("mariadbd")
-        .args(["--no-defaults", "--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"])
-        .args(["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"])
-        .args([format!("--port={port}"), format!("--datadir={}", file("data"))])
-        .args([format!("--socket={}", file("socket")), format!("--pid-file={}", file("pid"))])
-        .args([format!("--tmpdir={}", folder.display()), format!("--init-file={}", file("init.sql"))])
-        .args(options)
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .expect("mariadbd must be installed (Debian: apt-get install mariadb-server-core)")
-}
-
-/// A data directory to copy from, made once for all test programs.
-fn template() -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mariadb");
-    fs::create_dir_all(&folder).unwrap();
-    let one_at_a_time = File::create(folder.join("lock")).unwrap();
-    one_at_a_time.lock().unwrap();
-    let (made, template) = (folder.join("made"), folder.join("data"));
-    if !template.is_dir() {
-        let _ = fs::remove_dir_all(&made);
-        let output = Command::new("mariadb-install-db")
-            .args([
-                "--no-defaults",
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                "--user=root",
-            ])
-            .arg(format!("--datadir={}", made.display()))
-            .output()
-            .expect("mariadb-install-db must be installed (Debian: apt-get install mariadb-server-core)");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        fs::rename(&made, &template).unwrap();
+impl Kind {
+    /// Whether it can be tested here; MariaDB has to be there.
+    pub fn is_here(self) -> bool {
+        let here = self == Self::MariaDb || Mysql::find_oracle().is_some();
+        if !here {
+            eprintln!("MYSQL IS NOT TESTED: neither POLYLOCK_MYSQLD nor the PATH has a mysqld of Oracle's");
+        }
+        here
     }
-    template
+
+    fn spawn(self, port: u16, folder: &Path, options: &[String]) -> Child {
+        let file = |name: &str| folder.join(name).display().to_string();
+        let log = File::create(folder.join("log")).unwrap();
+        let mut command = match self {
+            Self::MariaDb => {
+                let mut command = Command::new("mariadbd");
+                command.args(["--no-defaults", "--innodb-log-file-size=8M"]);
+                command
+            }
+            Self::Oracle => {
+                let mut command = Command::new(Mysql::find_oracle().unwrap());
+                command.args(["--innodb-redo-log-capacity=16M", "--disable-log-bin"]);
+                command
+            }
+        };
+        command
+            .args(["--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"])
+            .args(["--innodb-buffer-pool-size=32M", "--performance-schema=OFF"])
+            .args([format!("--port={port}"), format!("--datadir={}", file("data"))])
+            .args([format!("--socket={}", file("socket")), format!("--pid-file={}", file("pid"))])
+            .args([format!("--tmpdir={}", folder.display()), format!("--init-file={}", file("init.sql"))])
+            .args(options)
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .expect("mariadbd must be installed (Debian: apt-get install mariadb-server-core)")
+    }
+
+    /// A data directory to copy from, made once for all test programs.
+    fn template(self) -> PathBuf {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(match self {
+            Self::MariaDb => "mariadb",
+            Self::Oracle => "mysql",
+        });
+        fs::create_dir_all(&folder).unwrap();
+        let one_at_a_time = File::create(folder.join("lock")).unwrap();
+        one_at_a_time.lock().unwrap();
+        let (made, template) = (folder.join("made"), folder.join("data"));
+        if !template.is_dir() {
+            let _ = fs::remove_dir_all(&made);
+            let mut command = match self {
+                Self::MariaDb => {
+                    let mut command = Command::new("mariadb-install-db");
+                    command.args([
+                        "--no-defaults",
+                        "--auth-root-authentication-method=normal",
+                        "--skip-test-db",
+                    ]);
+                    command
+                }
+                Self::Oracle => {
+                    let mut command = Command::new(Mysql::find_oracle().unwrap());
+                    command.arg("--initialize-insecure");
+                    command
+                }
+            };
+            command.args(["--user=root", &format!("--datadir={}", made.display())]);
+            let output = command
+                .output()
+                .expect("mariadb-install-db must be installed (Debian: apt-get install mariadb-server-core)");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            fs::rename(&made, &template).unwrap();
+        }
+        template
+    }
 }
 
 fn copy(from: &Path, to: &Path) {
