@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use super::{Scratch, scratch, shared};
+use super::{Scratch, clock::WallClock, scratch, shared};
 use crate::{
     Lever, Need, Server,
     process::{guarded, kill, signal, spawn},
@@ -27,12 +27,19 @@ pub struct Mysql {
     options: Vec<String>,
     root: Scratch,
     process: Mutex<Option<Child>>,
+    clock: Mutex<Option<WallClock>>,
 }
 
 impl Mysql {
     /// What a fixture with this server can offer.
-    pub const OFFERS: &'static [Need] =
-        &[Need::Wire, Need::ServerProcess, Need::DeleteRecord, Need::LoseData, Need::KillClients];
+    pub const OFFERS: &'static [Need] = &[
+        Need::Wire,
+        Need::ServerProcess,
+        Need::DeleteRecord,
+        Need::LoseData,
+        Need::KillClients,
+        Need::StepClock,
+    ];
 
     /// Starts `mariadbd` with these options and waits until it answers.
     ///
@@ -71,7 +78,14 @@ impl Mysql {
         loop {
             let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
             let (oracle, options) = (oracle.clone(), options.clone());
-            let server = Self { oracle, address, options, root: scratch()?, process: Mutex::default() };
+            let server = Self {
+                oracle,
+                address,
+                options,
+                root: scratch()?,
+                process: Mutex::default(),
+                clock: Mutex::default(),
+            };
             server.make_data()?;
             match server.run() {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -152,6 +166,9 @@ impl Mysql {
         let program =
             self.oracle.as_ref().map_or_else(|| "mariadbd".into(), |program| program.to_string_lossy());
         let mut command = guarded(&program)?;
+        if let Some(clock) = &*self.clock.lock().unwrap_or_else(PoisonError::into_inner) {
+            clock.rule(&mut command);
+        }
         if self.oracle.is_some() {
             command.args(["--innodb-redo-log-capacity=16M", "--disable-log-bin", "--performance-schema=OFF"]);
         } else {
@@ -215,6 +232,18 @@ impl Mysql {
         process.map_or(Ok(()), |mut child| kill(&mut child))
     }
 
+    /// Moves the clock; the first time, the server is restarted under one that can be moved.
+    fn step_clock(&self, seconds: i64) -> io::Result<()> {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clock) = &mut *clock {
+            return clock.step(seconds);
+        }
+        clock.insert(WallClock::new(self.root.path())?).step(seconds)?;
+        drop(clock);
+        self.kill()?;
+        self.run()
+    }
+
     fn kill_clients(&self) -> io::Result<()> {
         let ids = self.sql("SELECT id FROM information_schema.processlist WHERE user = 'locks'")?;
         for id in ids.lines() {
@@ -253,9 +282,7 @@ impl Server for Mysql {
                 self.sql(&drop_all).map(drop)
             }
             Lever::KillClients => self.kill_clients(),
-            _ => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, format!("this server has no lever {lever:?}")))
-            }
+            Lever::StepClock(seconds) => self.step_clock(seconds),
         }
     }
 }
