@@ -1,6 +1,6 @@
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -37,7 +37,7 @@ impl Dialer {
         let credentials = options.read_credentials()?;
         // Who has a password wants to keep others out.
         let acls = if credentials.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
-        let setup = Setup { root: options.root.clone(), acls, doubt: Doubt::new(), own: Mutex::default() };
+        let setup = Setup { root: options.root.clone(), acls, doubt: Doubt::new(), own: Arc::default() };
         Ok(Self {
             servers: options.servers.clone(),
             credentials,

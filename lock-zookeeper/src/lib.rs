@@ -7,6 +7,7 @@ mod ahead;
 mod claims;
 mod dial;
 mod error;
+mod own;
 mod place;
 mod promises;
 mod pulse;

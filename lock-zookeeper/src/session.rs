@@ -2,9 +2,8 @@ mod nodes;
 mod waiting;
 
 use std::{
-    collections::HashSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -19,6 +18,7 @@ use crate::{
     claims::{Claims, Known, Node},
     dial::Dialer,
     error,
+    own::{Membership, Own},
     place::{Place, Root},
     pulse::Pulse,
     queue::{Position, position},
@@ -40,6 +40,7 @@ pub(crate) struct Session {
     /// The server has said, to another session, that this one is over.
     over: CancellationToken,
     _tasks: [AbortOnDropHandle<()>; 2],
+    _membership: Membership,
 }
 
 /// What all sessions of a backend share.
@@ -48,8 +49,7 @@ pub(crate) struct Setup {
     pub(crate) root: Root,
     pub(crate) acls: Acls<'static>,
     pub(crate) doubt: Doubt,
-    /// The numbers of all sessions so far: what they leave behind is this backend's to delete.
-    pub(crate) own: Mutex<HashSet<i64>>,
+    pub(crate) own: Arc<Own>,
 }
 
 impl Setup {
@@ -64,7 +64,7 @@ impl Session {
     pub(crate) async fn start(client: Client, dialer: Arc<Dialer>) -> Result<Arc<Self>, Error> {
         let (setup, length) = (dialer.setup().clone(), client.session_timeout() * 2 / 3);
         let id = client.session_id().0;
-        setup.own.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        let membership = setup.own.join(id, client.session_timeout());
         let pulse = Pulse::new(setup.root.pulse(id), setup.acls, client.session_timeout());
         if let Err(error) = pulse.start(&client).await {
             if error != Error::NoNode {
@@ -87,7 +87,7 @@ impl Session {
             let reaping = tokio::spawn(reaper::reap(claims.clone(), session.clone()));
             let watching = tokio::spawn(vigil.keep());
             let _tasks = [AbortOnDropHandle::new(reaping), AbortOnDropHandle::new(watching)];
-            Self { client, claims, pulse, setup, length, over, _tasks }
+            Self { client, claims, pulse, setup, length, over, _tasks, _membership: membership }
         }))
     }
 

@@ -237,13 +237,55 @@ async fn a_holder_whose_session_ended_is_told_at_once() {
 
 /// Closes the session that owns the claim's node, past its client: the server forgets it as if it had run out.
 async fn end_session_of(server: &Ensemble, claim: &Claim) {
-    let admin = server.admin().await;
+    server.close_session(session_of(&server.admin().await, claim).await);
+}
+
+/// The session that owns the claim's node.
+async fn session_of(admin: &Client, claim: &Claim) -> i64 {
     let directory = format!("/locks/{}", claim.name);
     let prefix = format!("_c_{}-", claim.owner.to_hex());
     let children = admin.list_children(&directory).await.unwrap();
     let node = children.iter().find(|child| child.starts_with(&prefix)).unwrap();
     let stat = admin.check_stat(&format!("{directory}/{node}")).await.unwrap().unwrap();
-    server.close_session(stat.ephemeral_owner);
+    stat.ephemeral_owner
+}
+
+/// As after a session that is dying while its last request, to make the node, is done. However the node is met,
+/// it is no claim that can be kept, so it goes, and another is made.
+#[tokio::test]
+async fn a_claims_node_from_another_session_of_its_client_is_made_anew() {
+    let server = Ensemble::start(1);
+    let (backend, admin) = (server.backend().await, server.admin().await);
+    admin.create("/locks/a", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    // Leases of two lengths make two sessions.
+    let elder = claim("b");
+    held(&backend, &elder).await;
+    let session = session_of(&admin, &elder).await;
+    let new_claim = || with_lease("a", Duration::from_secs(60));
+    let make_twin = |claim: &Claim| {
+        server.create_in_session(session, &format!("/locks/a/_c_{}-lock-", claim.owner.to_hex()));
+    };
+
+    let searched = new_claim();
+    make_twin(&searched);
+    assert_eq!(session_of(&admin, &searched).await, session);
+    assert_eq!(backend.renew(&searched).await.unwrap(), Renewal::Lost);
+    assert_eq!(admin.list_children("/locks/a").await.unwrap(), [""; 0]);
+
+    let (fresh, cut_off) = (new_claim(), new_claim());
+    make_twin(&fresh);
+    held(&backend, &fresh).await;
+    assert_eq!(admin.list_children("/locks/a").await.unwrap().len(), 1);
+    assert_ne!(session_of(&admin, &fresh).await, session);
+    backend.release(&fresh).await.unwrap();
+
+    make_twin(&cut_off);
+    abandon(backend.acquire(&cut_off));
+    held(&backend, &cut_off).await;
+    assert_eq!(admin.list_children("/locks/a").await.unwrap().len(), 1);
+    assert_ne!(session_of(&admin, &cut_off).await, session);
+    // All the while the other session was alive.
+    assert_eq!(session_of(&admin, &elder).await, session);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! How a claim's node is made, found and deleted.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use lock_core::{Claim, Moment};
 use zookeeper_client::{CreateMode, Error};
@@ -52,7 +52,7 @@ impl Session {
     /// The claim's own node among the children, by its owner; what an earlier session of this client left is
     /// deleted.
     async fn sift(&self, place: &Arc<Place>, since: Moment, children: Vec<String>) -> Result<Seen, Error> {
-        let mut found = Seen::Gone;
+        let (mut found, mut deleted) = (Seen::Gone, Vec::new());
         for child in children.iter().filter(|child| child.starts_with(&place.prefix)) {
             let path = place.child(child);
             let Some(stat) = self.client.check_stat(&path).await? else { continue };
@@ -66,12 +66,17 @@ impl Session {
                 found = Seen::Own(node, children.clone());
             } else if self.is_own(stat.ephemeral_owner) {
                 self.delete(&node).await?;
+                deleted.push(child);
             } else {
                 found = Seen::Others(node, children.clone());
             }
         }
-        if matches!(found, Seen::Gone) {
-            self.claims.forget(place);
+        match &mut found {
+            // A claim does not wait for what it has left itself.
+            Seen::Own(_, children) | Seen::Others(_, children) => {
+                children.retain(|child| !deleted.contains(&child));
+            }
+            Seen::Gone => self.claims.forget(place),
         }
         Ok(found)
     }
@@ -172,7 +177,7 @@ impl Session {
     }
 
     fn is_own(&self, session: i64) -> bool {
-        self.setup.own.lock().unwrap_or_else(PoisonError::into_inner).contains(&session)
+        self.setup.own.contains(session)
     }
 }
 

@@ -118,6 +118,33 @@ impl Ensemble {
 
     /// Closes a session past its client, on the first member: it is then over as if it had run out.
     pub fn close_session(&self, id: i64) {
+        let mut stream = self.speak_for(id, [1_i32.to_be_bytes(), (-11_i32).to_be_bytes()].concat());
+        // Both answers, and the end.
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    /// Makes an ephemeral sequential node that a session owns, past its client, on the first member.
+    pub fn create_in_session(&self, id: i64, path: &str) {
+        let text =
+            |text: &str| [&i32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat();
+        let number = |number: i32| number.to_be_bytes().to_vec();
+        // A number of the client's, the kind, path, no data, one entry of an ACL, and what kind of node.
+        let parts = [number(1), number(1), text(path), text(""), number(1), number(31), text("world")];
+        let create = [parts.concat(), text("anyone"), number(3)].concat();
+        let mut stream = self.speak_for(id, create);
+        let mut answer = Vec::new();
+        for _ in 0..2 {
+            let mut length = [0; 4];
+            stream.read_exact(&mut length).unwrap();
+            answer = vec![0; u32::from_be_bytes(length).try_into().unwrap()];
+            stream.read_exact(&mut answer).unwrap();
+        }
+        // After two numbers there is the error, if any.
+        assert_eq!(answer[12..16], [0; 4], "{path} was not made");
+    }
+
+    /// Takes a session up on a connection of its own, and sends one request.
+    fn speak_for(&self, id: i64, request: Vec<u8>) -> TcpStream {
         // Version, last transaction, timeout, session, its password, and that it wants to write.
         let mut connect = vec![0; 12];
         connect.extend(10_000_i32.to_be_bytes());
@@ -125,15 +152,13 @@ impl Ensemble {
         connect.extend(16_i32.to_be_bytes());
         connect.extend(password(id));
         connect.push(0);
-        let close = [1_i32.to_be_bytes(), (-11_i32).to_be_bytes()].concat();
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.members[0].port)).unwrap();
-        for frame in [connect, close] {
+        for frame in [connect, request] {
             stream.write_all(&i32::try_from(frame.len()).unwrap().to_be_bytes()).unwrap();
             stream.write_all(&frame).unwrap();
         }
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Both answers, and the end.
-        stream.read_to_end(&mut Vec::new()).unwrap();
+        stream
     }
 
     /// How many watches there are on the first member.
