@@ -3,6 +3,7 @@
 use std::{
     ops::Range,
     process::{ExitCode, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,8 +15,9 @@ use tokio::{
 };
 
 use crate::{
-    contender,
+    contender::{self, Client},
     failure::{Failure, Result},
+    measure::now,
     place::Place,
     workload::{Hold, contend, hold_many, hold_one},
 };
@@ -43,7 +45,7 @@ pub fn reexecuted() -> Option<ExitCode> {
 /// What a child has to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    Contend { contender: String, name: String, waiters: Range<usize> },
+    Contend { contender: String, name: String, spare: String, waiters: Range<usize>, warm_up: Duration },
     HoldMany { locks: usize, ttl: Duration, span: Duration },
     HoldOne { ttl: Duration },
 }
@@ -170,12 +172,9 @@ async fn serve() -> Result {
 
 async fn obey(place: &Place, parent: &mut Parent, order: Order) -> Result {
     match order {
-        Order::Contend { contender, name, waiters } => {
+        Order::Contend { contender, name, spare, waiters, warm_up } => {
             let client = contender::named(place.backend(), &contender)?.open(place).await?;
-            // Connections and prepared statements before the start.
-            let mut lock = client.lock(&name)?;
-            lock.acquire().await?;
-            lock.release().await?;
+            warm(&client, &name, &spare, waiters.clone(), warm_up).await?;
             parent.say(&Word::Ready).await?;
             let end = parent.told().await?;
             let holds = contend(client.clone(), &name, waiters, end).await?;
@@ -184,5 +183,66 @@ async fn obey(place: &Place, parent: &mut Parent, order: Order) -> Result {
         }
         Order::HoldMany { locks, ttl, span } => hold_many(place, parent, locks, ttl, span).await,
         Order::HoldOne { ttl } => hold_one(place, parent, ttl).await,
+    }
+}
+
+/// What is slow once in a process, before the start: connections, prepared statements, and code that is compiled
+/// while it runs.
+async fn warm(
+    client: &Arc<dyn Client>,
+    name: &str,
+    spare: &str,
+    waiters: Range<usize>,
+    span: Duration,
+) -> Result {
+    let mut lock = client.lock(name)?;
+    lock.acquire().await?;
+    lock.release().await?;
+    contend(client.clone(), spare, waiters, now() + span.as_nanos() as u64).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::contender::Lock;
+
+    /// Writes down the names that are locked, and grants all.
+    #[derive(Default)]
+    struct Writing(Mutex<Vec<String>>);
+
+    struct Granted;
+
+    #[async_trait]
+    impl Client for Writing {
+        fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+            self.0.lock().unwrap().push(name.into());
+            Ok(Box::new(Granted))
+        }
+    }
+
+    #[async_trait]
+    impl Lock for Granted {
+        async fn acquire(&mut self) -> Result {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(())
+        }
+
+        async fn release(&mut self) -> Result {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_child_contends_on_a_spare_name_before_the_start() {
+        let writing = Arc::new(Writing::default());
+        let client: Arc<dyn Client> = writing.clone();
+        let (begin, span) = (now(), Duration::from_millis(100));
+        warm(&client, "name", "spare", 4..8, span).await.unwrap();
+        assert!(now() - begin >= span.as_nanos() as u64);
+        assert_eq!(*writing.0.lock().unwrap(), ["name", "spare", "spare", "spare", "spare"]);
     }
 }

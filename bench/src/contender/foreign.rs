@@ -138,14 +138,8 @@ impl Contender for Peer {
         let source = folder.path().join(self.file);
         fs::write(&source, &self.source)?;
         let mut command = Command::new(&self.start[0]);
-        command.args(&self.start[1..]).arg(source).args(arguments).kill_on_drop(true);
-        let mut process =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let pipes = process.stdin.take().zip(process.stdout.take());
-        let (orders, words) = pipes.ok_or_else(|| Failure::new("a peer without pipes"))?;
-        let mut talk = Talk { process, orders, words: BufReader::new(words).lines(), _folder: folder };
-        talk.answer(START).await?;
-        Ok(Arc::new(Foreign(Arc::new(Mutex::new(talk)))))
+        command.args(&self.start[1..]).arg(source).args(arguments);
+        Ok(Arc::new(Foreign::start(command, folder).await?))
     }
 }
 
@@ -200,6 +194,17 @@ impl Talk {
 }
 
 impl Foreign {
+    /// Starts a peer whose files are in a folder, and waits until it is ready.
+    async fn start(mut command: Command, folder: TempDir) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut process = command.spawn()?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let (orders, words) = pipes.ok_or_else(|| Failure::new("a peer without pipes"))?;
+        let mut talk = Talk { process, orders, words: BufReader::new(words).lines(), _folder: folder };
+        talk.answer(START).await?;
+        Ok(Self(Arc::new(Mutex::new(talk))))
+    }
+
     /// A thread and a name each: how many pairs, and the CPU time of the process.
     pub(crate) async fn throughput(
         &self,
@@ -259,5 +264,52 @@ impl Lock for Far {
             (Some(acquire), Some(release)) => Ok((acquire?, release?)),
             _ => Err(Failure::new("the peer did not say how long")),
         }
+    }
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use super::*;
+    use crate::{
+        record::{Figures, Outcome},
+        run::{Plan, Silent},
+        workload::{Arena, Entrant, throughput},
+    };
+
+    /// Writes down what it is told.
+    struct Writing(std::path::PathBuf);
+
+    #[async_trait]
+    impl Contender for Writing {
+        fn who(&self) -> record::Contender {
+            super::super::rust("writing", Kind::Peer, "1")
+        }
+
+        async fn open(&self, _: &Place) -> Result<Arc<dyn Client>> {
+            let mut command = Command::new("sh");
+            let script = "echo .; while read -r line; do echo \"$line\" >> \"$0\"; echo 7; echo .; done";
+            command.args(["-c", script]).arg(&self.0);
+            Ok(Arc::new(Foreign::start(command, tempfile::tempdir()?).await?))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_in_another_language_warms_up_for_a_tenth_of_the_span() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = folder.path().join("told");
+        let place = Place::new("memory:").unwrap();
+        let mut plan = Plan::new(["memory:"]);
+        (plan.rounds, plan.seconds) = (2, 0.5);
+        let entrants = vec![Entrant::new(Box::new(Writing(told.clone())), &place).await];
+        let arena = Arena { plan: &plan, place: &place, processes: Vec::new(), entrants, progress: &Silent };
+        let findings = throughput(&arena).await;
+        let Outcome::Measured(Figures::Throughput { pairs_per_second, .. }) = &findings[0].1 else {
+            panic!("{findings:?}");
+        };
+        // Of the span alone: seven pairs in half a second.
+        assert_eq!(*pairs_per_second, 14.0);
+        let told = fs::read_to_string(told).unwrap();
+        let spans: Vec<_> = told.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!(spans, ["0.05", "0.5", "0.05", "0.5"], "{told}");
     }
 }

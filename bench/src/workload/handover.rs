@@ -15,6 +15,8 @@ use crate::{
 };
 
 const PROCESSES: usize = 4;
+/// A JVM has compiled nothing in less.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// Once held; times on the clock that processes share.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -106,7 +108,9 @@ async fn between_turn(arena: &Arena<'_>, contender: &str) -> Result<Turn> {
         let order = Order::Contend {
             contender: contender.into(),
             name: arena.place.name("handover"),
+            spare: arena.place.name("handover-first"),
             waiters: process * each..(process + 1) * each,
+            warm_up: WARM_UP.max(span / 2),
         };
         children.push(Child::start(arena.place, order).await?);
     }

@@ -208,8 +208,9 @@ fn numbered(place: &Place, of: &str, count: usize) -> Vec<String> {
 /// Every name that a run uses.
 #[cfg(feature = "redis")]
 pub(crate) fn names(place: &Place) -> Vec<String> {
-    let mut all: Vec<_> =
-        ["uncontended", "handover", "waiting", "crash", "crash-first"].map(|name| place.name(name)).into();
+    let mut all: Vec<_> = ["uncontended", "handover", "handover-first", "waiting", "crash", "crash-first"]
+        .map(|name| place.name(name))
+        .into();
     all.extend(numbered(place, "throughput", TASKS));
     all.extend(numbered(place, "holding", HELD_MANY));
     all

@@ -25,6 +25,7 @@ pub(crate) async fn throughput(arena: &Arena<'_>) -> Findings {
         async move {
             match client.foreign() {
                 Some(foreign) => {
+                    foreign.throughput(&prefix, TASKS, warm_up(span)).await?;
                     let (pairs, cpu) = foreign.throughput(&prefix, TASKS, span).await?;
                     Ok(Turn { pairs, seconds: span.as_secs_f64(), cpu })
                 }
@@ -35,9 +36,14 @@ pub(crate) async fn throughput(arena: &Arena<'_>) -> Findings {
     rounds(arena, Workload::Throughput, turn, figures).await
 }
 
-/// As many pairs as can be in the time, after a tenth of it to warm up.
+/// A tenth of what is measured, for everyone.
+fn warm_up(span: Duration) -> Duration {
+    span / 10
+}
+
+/// As many pairs as can be in the time.
 async fn pairs(client: Arc<dyn Client>, names: Arc<[String]>, span: Duration) -> Result<Turn> {
-    run(&client, &names, span / 10).await?;
+    run(&client, &names, warm_up(span)).await?;
     let (begin, cpu) = (now(), cpu_time());
     let pairs = run(&client, &names, span).await?;
     Ok(Turn { pairs, seconds: (now() - begin) as f64 / 1e9, cpu: cpu_time() - cpu })
