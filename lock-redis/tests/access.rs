@@ -154,7 +154,10 @@ async fn database_and_prefix_are_as_the_url_says() {
 
 #[tokio::test]
 async fn what_is_no_single_primary_is_refused() {
-    let cluster = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]);
+    let cluster = Server::start_with(|_| {
+        let bus = free_port().to_string();
+        ["--cluster-enabled", "yes", "--cluster-port", &bus].map(str::to_owned).into()
+    });
     let error = connect(&cluster.url()).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("Cluster"), "{error}");
@@ -177,12 +180,12 @@ fn tls_server() -> (Server, String) {
         .status()
         .expect("openssl must be installed (Debian: apt-get install openssl)");
     assert!(made.success());
-    let port = free_port();
-    let server = Server::start_at(
-        port,
-        &["--port", "0", "--tls-port", &port.to_string(), "--tls-auth-clients", "no"],
-        &["--tls-cert-file", &certificate, "--tls-key-file", &key],
-    );
+    let server = Server::start_with(|port| {
+        let port = port.to_string();
+        let listens = ["--port", "0", "--tls-port", &port, "--tls-auth-clients", "no"];
+        let shows = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+        listens.iter().chain(&shows).map(ToString::to_string).collect()
+    });
     (server, certificate)
 }
 

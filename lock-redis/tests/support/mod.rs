@@ -3,18 +3,22 @@
 #![allow(dead_code, unreachable_pub, unused_imports)]
 
 use std::{
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    fs::{self, File},
+    net::{Ipv4Addr, TcpListener},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     time::{Duration, Instant},
 };
 
 pub use lock_conformance::asking::{PATIENCE, busy, held, until, until_answered};
-use lock_core::{Backend, Claim, Name, Owner, Url};
+use lock_core::{Backend, Claim, Moment, Name, Owner, Url};
 use lock_redis::{RedisBackend, RedisOptions};
 use redis::{Connection, FromRedisValue};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+/// What the server says, in its folder.
+const LOG: &str = "log";
 
 /// A server on a port of its own, killed when dropped.
 pub struct Server {
@@ -26,16 +30,22 @@ pub struct Server {
 
 impl Server {
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_at(free_port(), arguments, &[])
+        Self::start_with(|_| arguments.iter().map(ToString::to_string).collect())
     }
 
-    pub fn start_at(port: u16, arguments: &[&str], more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let arguments: Vec<_> = arguments.iter().chain(more).map(ToString::to_string).collect();
-        let child = spawn(port, folder.path(), &arguments);
-        let mut server = Self { child, arguments, port, folder };
-        server.wait_until_ready();
-        server
+    /// With arguments that depend on the port: on another one if somebody takes it in between.
+    pub fn start_with(arguments: impl Fn(u16) -> Vec<String>) -> Self {
+        for _ in 0..10 {
+            let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+            let arguments = arguments(port);
+            let child = spawn(port, folder.path(), &arguments);
+            let mut server = Self { child, arguments, port, folder };
+            match server.until_ready() {
+                Ok(()) => return server,
+                Err(said) => assert!(said.contains("Address already in use"), "{said}"),
+            }
+        }
+        panic!("no port is left for redis-server");
     }
 
     pub fn url(&self) -> String {
@@ -68,7 +78,7 @@ impl Server {
     /// Starts again on the same port and folder, after [`kill`](Self::kill).
     pub fn restart(&mut self) {
         self.child = spawn(self.port, self.folder.path(), &self.arguments);
-        self.wait_until_ready();
+        self.until_ready().unwrap();
     }
 
     pub fn pause(&self) {
@@ -83,13 +93,20 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn wait_until_ready(&mut self) {
+    /// Waits for the child's own word: somebody else may listen on its port. An error is what it said before
+    /// it ended.
+    fn until_ready(&mut self) -> Result<(), String> {
         let since = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("redis-server ended at once: {status}");
+        loop {
+            let ended = self.child.try_wait().unwrap();
+            let said = fs::read_to_string(self.folder.path().join(LOG)).unwrap();
+            if let Some(status) = ended {
+                return Err(format!("redis-server ended at once: {status}\n{said}"));
             }
-            assert!(since.elapsed() < PATIENCE, "redis-server does not listen");
+            if said.contains("Ready to accept connections") {
+                return Ok(());
+            }
+            assert!(since.elapsed() < PATIENCE, "redis-server does not listen: {said}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -108,7 +125,7 @@ fn spawn(port: u16, folder: &Path, arguments: &[String]) -> Child {
         .arg("--dir")
         .arg(folder)
         .args(arguments)
-        .stdout(Stdio::null())
+        .stdout(File::create(folder.join(LOG)).unwrap())
         .spawn()
         .expect("redis-server must be installed (Debian: apt-get install redis-server)")
 }
@@ -132,7 +149,13 @@ pub fn name(name: &str) -> Name {
     Name::new(name).unwrap()
 }
 
-/// A new claim that waits, of 10 s.
+/// A new claim that waits, whose lease no test outlives.
 pub fn claim(on: &str) -> Claim {
-    Claim::new(name(on), Owner::random().unwrap(), Duration::from_secs(10)).queued(true).labelled("test")
+    Claim::new(name(on), Owner::random().unwrap(), Duration::from_secs(60)).queued(true).labelled("test")
+}
+
+/// When a key ends of which the server has just said how long it lasts. It counts in whole milliseconds of
+/// its wall clock: two of them are allowed.
+pub fn ends(left: Duration) -> Moment {
+    Moment::now() + left + Duration::from_millis(2)
 }
