@@ -21,35 +21,37 @@ fn command_and_what_it_started_die_at_once_and_the_next_run_starts_at_once() {
     let start = Instant::now();
     until("all of it is dead", || !runs(command) && !runs(child));
     assert!(place.run(&["n", "--", "true"]).status().unwrap().success());
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]
 fn on_redis_command_dies_at_once_and_the_lock_is_kept_for_its_lease() {
     let (place, redis) = (Place::new(), Redis::start());
     let at = |arguments: &[&str]| run_at(&redis.url(), &place.path(""), arguments);
-    let (command, child) = kill_the_run(&mut at(&["n", "--ttl=2s", "--", "sh", "-c", SCRIPT]), &place);
+    let (command, child) = kill_the_run(&mut at(&["n", "--ttl=5s", "--", "sh", "-c", SCRIPT]), &place);
     let start = Instant::now();
     until("all of it is dead", || !runs(command) && !runs(child));
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // Long before the lease is over.
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     assert_eq!(at(&["n", "--no-wait", "--", "true"]).status().unwrap().code(), Some(75));
     assert!(at(&["n", "--", "true"]).status().unwrap().success());
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 #[test]
 fn a_process_that_left_the_group_keeps_the_lock_until_the_lease_is_over() {
     let place = Place::new();
     let script = "setsid sh -c 'echo $$ > child; exec sleep 30' & echo $$ > command; wait";
-    let mut run = place.run(&["n", "--ttl=2s", "--", "sh", "-c", script]);
+    let mut run = place.run(&["n", "--ttl=5s", "--", "sh", "-c", script]);
     let (command, child) = kill_the_run(&mut run, &place);
     let start = Instant::now();
     until("COMMAND is dead", || !runs(command));
     assert_eq!(place.run(&["n", "--no-wait", "--", "true"]).status().unwrap().code(), Some(75));
     assert!(runs(child), "the lock is busy for another reason");
     assert!(place.run(&["n", "--", "true"]).status().unwrap().success());
-    let waited = start.elapsed();
-    assert!(waited > Duration::from_secs(1) && waited < Duration::from_secs(4), "{waited:?}");
+    // Long before the process ends by itself.
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert!(runs(child), "the lock is free for another reason");
     kill_process(child, Signal::KILL).unwrap();
 }
 

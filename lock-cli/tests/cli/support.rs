@@ -181,7 +181,9 @@ impl Redis {
         if !self.process.is_running() {
             return Some(false);
         }
-        self.try_ask("PING").filter(|answer| answer.contains("PONG")).map(|_| true)
+        // Whoever took the port may be a server that answers as well.
+        let own = format!("\nprocess_id:{}\r", self.pid().as_raw_nonzero());
+        self.try_ask("INFO server").filter(|answer| answer.contains(&own)).map(|_| true)
     }
 
     fn try_ask(&self, command: &str) -> Option<String> {
