@@ -16,9 +16,9 @@ What is measured:
   crash        the holder is killed with SIGKILL: when the next one holds
 
 Beside our locks, \"raw\" sends the same statements on the bare driver, and \"raw, unfenced\" the fewest that lock \
-at all. All take turns. The machine's noise is in every time; what can be trusted is the ratio to raw. Nothing else \
-should run meanwhile, and the server should be the one that will be used, as it will be configured: it is under full \
-load for minutes.
+at all. All take turns. The machine's noise is in every time; what can be trusted is the ratio to raw, and for \
+hand-overs, where raw does not wait, to the best other lock. Nothing else should run meanwhile, and the server should \
+be the one that will be used, as it will be configured: it is under full load for minutes.
 
 All that is made on a server is called polylock-bench- and something random, and removed at the end, also after \
 Ctrl-C, which stops and prints what was measured. In a database there are tables for that time, so its user must be \
