@@ -5,9 +5,11 @@
 mod support;
 
 use std::{
+    io::Write,
     path::Path,
     pin::pin,
     process::Command,
+    sync::{Arc, Mutex},
     task::{Context, Waker},
     time::{Duration, Instant},
 };
@@ -196,4 +198,78 @@ async fn over_tls_both_sides_show_a_certificate() {
     assert_eq!(untrusted.kind(), ErrorKind::Denied, "{untrusted}");
     let unknown = EtcdBackend::connect(options.root_certificates(file("ca.pem"))).await;
     assert!(unknown.is_err(), "a client without a certificate was let in");
+}
+
+/// Everything that was logged, at every level, by any crate.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// For as long as the guard lives.
+    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn no_secret_is_shown_by_debug_errors_or_logs() {
+    let (log, _logging) = Log::start();
+    let server = Server::start(&[]);
+    protect(&server);
+    let mut shown = String::new();
+    let options = |password: &str| {
+        let options = EtcdOptions::new([server.address()]).unwrap().connect_timeout(PATIENCE);
+        options.user("locks").password(password)
+    };
+    let backend = EtcdBackend::connect(options("s3cr3t")).await.unwrap();
+    shown += &format!("{:?} {backend:?}", options("s3cr3t"));
+    let (ours, waiter) = (claim("a"), claim("a"));
+    shown += &format!("{:?}", backend.acquire(&ours).await.unwrap());
+    shown += &format!("{:?}", backend.acquire(&waiter).await.unwrap());
+    shown += &format!("{:?}", backend.renew(&ours).await.unwrap());
+    shown += &format!("{:?}", backend.release(&ours).await.unwrap());
+    shown += &format!("{:?}", backend.release(&waiter).await.unwrap());
+    for error in [
+        EtcdBackend::connect(options("wrong-s3cr3t")).await.map(drop).unwrap_err(),
+        connect(&format!("etcd://locks:wrong-s3cr3t@{}?connect_timeout=30s", server.address()))
+            .await
+            .map(drop)
+            .unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(error) = cause {
+            shown += &format!("{error} {error:?}");
+            cause = error.source();
+        }
+    }
+    let log = log.text();
+    assert!(log.contains("this member of etcd is asked now"), "{log}");
+    // The crates below log too, and the first of these is how the protocol's own buffers are shown.
+    assert!(log.contains("TRACE"), "{log}");
+    for secret in ["s3cr3t", "115, 51, 99, 114, 51, 116"] {
+        assert!(!log.contains(secret), "{log}");
+        assert!(!shown.contains(secret), "{shown}");
+    }
 }
