@@ -1,16 +1,21 @@
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use etcd_client::{Client, ConnectOptions};
 use lock_core::Error;
+use tracing::{debug, warn};
 
 use crate::{
     EtcdOptions,
     cluster::Member,
     error::{self, Failure, Nature},
+    version,
 };
 
 /// A connection with requests under way is asked for a sign of life so often; the server takes more than
@@ -28,6 +33,7 @@ pub(crate) struct Dialer {
     options: ConnectOptions,
     limit: Duration,
     probe: String,
+    warned: AtomicBool,
 }
 
 impl Dialer {
@@ -51,6 +57,7 @@ impl Dialer {
             options: connect,
             limit: options.connect_timeout,
             probe: options.prefix.probe(),
+            warned: AtomicBool::new(false),
         })
     }
 
@@ -77,8 +84,10 @@ impl Dialer {
         let address = &self.addresses[usize::try_from(turn).unwrap_or(0) % self.addresses.len()];
         let dialed = async {
             let client = Client::connect([address], Some(self.options.clone())).await?;
-            client.kv_client().get(&*self.probe, None).await?;
-            Ok(client)
+            let mut kv = client.kv_client();
+            // Both at once, so that the second takes no time of its own.
+            let (probed, ()) = tokio::join!(kv.get(&*self.probe, None), self.check_version(&client, address));
+            probed.map(|_| client)
         };
         let client = match tokio::time::timeout(self.limit, dialed).await {
             Ok(Ok(client)) => client,
@@ -89,7 +98,29 @@ impl Dialer {
             }
             Err(_) => return Err(error::unreachable(address)),
         };
-        tracing::debug!(address, "this member of etcd is asked now");
+        debug!(address, "this member of etcd is asked now");
         Ok(Arc::new(Member::new(turn, &client)))
+    }
+
+    /// Warns once of a member that can end a lease too soon. Whoever may not ask, or hears nothing for a while,
+    /// does without.
+    async fn check_version(&self, client: &Client, address: &str) {
+        if self.warned.load(Relaxed) {
+            return;
+        }
+        let mut maintenance = client.maintenance_client();
+        match tokio::time::timeout(self.limit / 4, maintenance.status()).await {
+            Ok(Ok(status)) => {
+                let version = status.version();
+                debug!(address, version, "the version of this member");
+                if let Some(upgrade) = version::upgrade_of(version)
+                    && !self.warned.swap(true, Relaxed)
+                {
+                    warn!(address, version, "this etcd can end a lease too soon; run {upgrade} or later");
+                }
+            }
+            Ok(Err(failed)) => debug!(address, %failed, "the version of this member is not told"),
+            Err(_) => debug!(address, "the version of this member is not told in time"),
+        }
     }
 }

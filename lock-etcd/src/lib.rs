@@ -11,6 +11,7 @@ mod keys;
 mod lease;
 mod pool;
 mod queue;
+mod version;
 mod view;
 mod watch;
 

@@ -273,3 +273,34 @@ async fn no_secret_is_shown_by_debug_errors_or_logs() {
         assert!(!shown.contains(secret), "{shown}");
     }
 }
+
+/// The documented user may ask; nobody is told again when another member, or the same one, is asked from then on.
+#[tokio::test]
+async fn the_version_of_the_server_is_read_and_an_old_one_warned_of_once() {
+    let server = Server::start(&[]);
+    let version = server.admin().await.status().await.unwrap().version().to_owned();
+    protect(&server);
+    let (log, _logging) = Log::start();
+    let url = format!("etcd://locks:s3cr3t@{}?connect_timeout=30s", server.address());
+    let backend = connect(&url).await.unwrap();
+    let count = |words: &str| {
+        let text = log.text();
+        text.lines().filter(|line| line.contains(words) && line.contains(&format!("{version:?}"))).count()
+    };
+    assert_eq!(count("the version of this member"), 1, "{}", log.text());
+    // Debian 12 has 3.4.23.
+    let old = [("3.4", 42), ("3.5", 28), ("3.6", 9)].iter().any(|(line, sound)| {
+        version
+            .rsplit_once('.')
+            .is_some_and(|(of, patch)| of == *line && patch.parse::<u32>().unwrap() < *sound)
+    });
+    assert_eq!(count("this etcd can end a lease too soon"), usize::from(old), "{}", log.text());
+    let nobody = claim("a");
+    server.pause();
+    assert!(timeout(Duration::from_millis(100), backend.renew(&nobody)).await.is_err());
+    server.resume();
+    assert_eq!(until_answered(|| backend.renew(&nobody)).await, Renewal::Lost);
+    let dials = log.text().matches("this member of etcd is asked now").count();
+    assert!(dials > 1, "{}", log.text());
+    assert_eq!(count("this etcd can end a lease too soon"), usize::from(old), "{}", log.text());
+}
