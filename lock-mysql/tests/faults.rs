@@ -83,10 +83,7 @@ async fn a_row_that_a_stranger_has_locked_is_an_error_in_time(kind: Kind) {
     let backend = server.backend().await;
     let ours = claim("a");
     held(&backend, &ours).await;
-    let mut stranger = server
-        .start_sql("START TRANSACTION; SELECT * FROM polylock WHERE name = 'a' FOR UPDATE; SELECT SLEEP(60)");
-    let sleeping = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
-    until("the stranger's transaction", || !server.sql(sleeping).is_empty()).await;
+    let stranger = server.stranger("a").await;
     let since = Instant::now();
     let error = backend.renew(&ours).await.unwrap_err();
     assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Unavailable, true), "{error}");
@@ -94,8 +91,7 @@ async fn a_row_that_a_stranger_has_locked_is_an_error_in_time(kind: Kind) {
     assert!(since.elapsed() < Duration::from_secs(6), "{:?}", since.elapsed());
     assert!(error.to_string().contains("another transaction"), "{error}");
     held(&backend, &claim("b")).await;
-    server.sql(&format!("KILL {}", server.sql(sleeping)));
-    stranger.wait().unwrap();
+    stranger.leave();
     assert!(matches!(backend.renew(&ours).await.unwrap(), Renewal::Kept(_)));
 }
 

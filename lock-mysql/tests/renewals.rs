@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lock_core::{Backend, Claim, ErrorKind, Renewal, Result};
 use lock_mysql::MysqlBackend;
-use support::{Kind, Server, claim, held, until};
+use support::{Kind, Server, claim, held};
 
 const LOCKS: usize = 150;
 
@@ -66,10 +66,7 @@ async fn a_row_that_a_stranger_has_locked_delays_no_other_renewal(kind: Kind) {
     let server = Server::start(kind, &[]);
     let backend = server.backend().await;
     let claims = all_held(&backend).await;
-    let mut stranger = server
-        .start_sql("START TRANSACTION; SELECT * FROM polylock WHERE name = 'n7' FOR UPDATE; SELECT SLEEP(4)");
-    let sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
-    until("the stranger's transaction", || server.sql(sleeping).trim() == "1").await;
+    let stranger = server.stranger("n7").await;
     // Core gives a renewal a sixth of the lease.
     let limit = claims[0].lease / 6;
     for _ in 0..2 {
@@ -89,7 +86,7 @@ async fn a_row_that_a_stranger_has_locked_delays_no_other_renewal(kind: Kind) {
             }
         }
     }
-    stranger.wait().unwrap();
+    stranger.leave();
     for renewal in renewed(&backend, &claims).await {
         assert!(matches!(renewal.unwrap(), Renewal::Kept(_)));
     }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use lock_conformance::asking::{PATIENCE, busy, held, until, until_answered};
+pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last, until, until_answered};
 use lock_conformance::servers::Mysql;
 use lock_core::{Backend, Claim, Name, Owner, Url, Wake};
 use lock_mysql::{MysqlBackend, MysqlOptions};
@@ -103,9 +103,14 @@ impl Server {
         shown.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Runs statements as root, and goes on meanwhile.
-    pub fn start_sql(&self, text: &str) -> Child {
-        self.client(text).stdout(Stdio::piped()).spawn().unwrap()
+    /// Another session's transaction, which has locked the row of a lock.
+    pub async fn stranger(&self, name: &str) -> Stranger<'_> {
+        let lock = format!("SELECT * FROM polylock WHERE name = '{name}' FOR UPDATE");
+        let mut client = self.client(&format!("START TRANSACTION; {lock}; SELECT SLEEP(300)"));
+        let client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let sleeping = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(300)%'";
+        until("the stranger's transaction", || !self.sql(sleeping).is_empty()).await;
+        Stranger { server: self, client, id: self.sql(sleeping) }
     }
 
     fn client(&self, text: &str) -> Command {
@@ -174,6 +179,21 @@ impl Server {
         let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) else { return false };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.read_exact(&mut [0; 5]).is_ok()
+    }
+}
+
+/// See [`Server::stranger`].
+pub struct Stranger<'a> {
+    server: &'a Server,
+    client: Child,
+    id: String,
+}
+
+impl Stranger<'_> {
+    /// Ends its transaction.
+    pub fn leave(mut self) {
+        self.server.sql(&format!("KILL {}", self.id));
+        self.client.wait().unwrap();
     }
 }
 
