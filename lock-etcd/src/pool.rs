@@ -83,7 +83,7 @@ impl Pool {
     /// Takes a lease back that has no key, and that no request under way could give one.
     pub(crate) fn put(&self, lease: Lease) {
         let can_be_kept = lease.length() <= LONGEST && lease.is_usable();
-        if !can_be_kept || !self.shelf.put(lease) {
+        if !can_be_kept || !self.shelf.put(Idle { lease, unused_since: Moment::now() }) {
             self.revoke(lease);
         }
     }
@@ -125,12 +125,13 @@ impl Shelf {
         Some(idle.remove(index).lease)
     }
 
-    fn put(&self, lease: Lease) -> bool {
+    /// Whether there was room for it.
+    fn put(&self, more: Idle) -> bool {
         let mut idle = self.lock();
-        if idle.iter().filter(|idle| idle.lease.asked == lease.asked).count() >= IDLE {
+        if idle.iter().filter(|idle| idle.lease.asked == more.lease.asked).count() >= IDLE {
             return false;
         }
-        idle.push(Idle { lease, unused_since: Moment::now() });
+        idle.push(more);
         drop(idle);
         if self.is_unattended.swap(false, Ordering::AcqRel) {
             self.filled.notify_one();
@@ -178,10 +179,15 @@ async fn attend(cluster: Arc<Cluster>, shelf: Arc<Shelf>, mut orders: mpsc::Unbo
             }
         }
     }
-    for Idle { lease, .. } in shelf.lock().drain(..) {
-        tasks.spawn(revoke(cluster.clone(), Order { lease, may_come: false }));
+    loop {
+        // What is being topped up comes back to the shelf.
+        for Idle { lease, .. } in shelf.lock().drain(..) {
+            tasks.spawn(revoke(cluster.clone(), Order { lease, may_come: false }));
+        }
+        if tasks.join_next().await.is_none() {
+            return;
+        }
     }
-    while tasks.join_next().await.is_some() {}
 }
 
 async fn until(due: Option<Moment>) {
@@ -196,8 +202,9 @@ async fn top_up(cluster: Arc<Cluster>, shelf: Arc<Shelf>, idle: Idle) {
     let unused = Moment::now().saturating_since(unused_since);
     if unused < lease.length() * UNUSED
         && let Ok(Ok(Some(lease))) = tokio::time::timeout(LIMIT, cluster.keep_alive(lease)).await
+        // Others may have taken its room meanwhile.
+        && shelf.put(Idle { lease, unused_since })
     {
-        shelf.lock().push(Idle { lease, unused_since });
         return;
     }
     revoke(cluster, Order { lease, may_come: false }).await;

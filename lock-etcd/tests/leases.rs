@@ -4,11 +4,15 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use etcd_client::{Client, LeaseTimeToLiveOptions};
 use lock_core::{Attempt, Backend, Released, Renewal};
-use support::{Server, busy, claim, claim_for, held, keys, leases, until_answered, until_leases};
+use lock_etcd::{EtcdBackend, EtcdOptions};
+use support::{
+    PATIENCE, Relay, Server, busy, claim, claim_for, held, keys, leases, soon, until_answered, until_leases,
+};
+use tokio::task::JoinSet;
 
 /// The revision, and how many entries raft has made.
 async fn writes(admin: &mut Client) -> (i64, u64) {
@@ -63,6 +67,47 @@ async fn idle_leases_are_few_and_go_with_the_backend() {
     until_leases(&mut admin, 8).await;
     drop(backend);
     until_leases(&mut admin, 0).await;
+}
+
+/// While some are topped up, others come back, and take their room.
+#[tokio::test]
+async fn idle_leases_that_are_topped_up_are_no_more_than_the_others() {
+    let server = Server::start(&[]);
+    let relay = Relay::to(server.address()).await;
+    let options = EtcdOptions::new([&relay.address]).unwrap().connect_timeout(PATIENCE);
+    let backend = Arc::new(EtcdBackend::connect(options).await.unwrap());
+    let mut admin = server.admin().await;
+    let mut early: Vec<_> = (0..16).map(|i| claim_for(&format!("n{i}"), Duration::from_secs(12))).collect();
+    for claim in &early {
+        held(&*backend, claim).await;
+    }
+    let late = early.split_off(8);
+    for claim in &early {
+        backend.release(claim).await.unwrap();
+    }
+    relay.hold_answers(true);
+    let topped_up = server.messages_of("LeaseKeepAlive");
+    let mut releases = JoinSet::new();
+    for claim in late {
+        let backend = backend.clone();
+        releases.spawn(async move { backend.release(&claim).await.unwrap() });
+    }
+    // The answers to these come first.
+    soon("the late ones' keys deleted", async {
+        while !keys(&mut admin).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    soon("the early ones' leases topped up", async {
+        while server.messages_of("LeaseKeepAlive") < topped_up + 8 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    relay.hold_answers(false);
+    soon("the late ones released", releases.join_all()).await;
+    until_leases(&mut admin, 8).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 // Each test binary is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, unused_imports)]
 
+mod relay;
+
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -14,6 +16,7 @@ use etcd_client::{Client, GetOptions};
 pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last, until_answered};
 use lock_core::{Backend, Claim, Name, Owner, Url};
 use lock_etcd::{EtcdBackend, EtcdOptions};
+pub use relay::Relay;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -159,8 +162,15 @@ impl Server {
 
     /// How many messages of gRPC it has received from clients.
     pub fn messages(&self) -> u64 {
+        self.messages_of("")
+    }
+
+    /// How many of a method that is named so.
+    pub fn messages_of(&self, method: &str) -> u64 {
         let page = self.page("/metrics").unwrap();
-        let lines = page.lines().filter(|line| line.starts_with("grpc_server_msg_received_total{"));
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with("grpc_server_msg_received_total{") && line.contains(method));
         let numbers = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64);
         numbers.sum()
     }
