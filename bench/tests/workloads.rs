@@ -296,7 +296,7 @@ fn judge(record: &Record) {
                 assert_eq!(*overlaps, 0, "{who}");
                 assert_eq!(shares.len(), 16, "{who}");
                 let seconds = record.settings.seconds * record.settings.rounds as f64;
-                assert!((shares.iter().sum::<u64>() as f64 / seconds - all).abs() < 1e-6 * all, "{who}");
+                assert!((shares.iter().sum::<u64>() as f64 / seconds - all).abs() <= 1e-6 * all, "{who}");
                 assert!(handovers <= all && time.count as f64 <= all * seconds + 0.5, "{who}");
                 if contender.kind == Kind::Ours {
                     assert!(*handovers > 0.0, "{who}");
