@@ -9,7 +9,10 @@ use futures_util::{
     TryStreamExt,
     future::{self, join_all, select},
 };
-use lock_core::{Attempt, Busy, Claim, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal, Result};
+use lock_core::{
+    Attempt, Busy, Claim, Error, ErrorKind, FencingToken, Grant, Lease, Moment, Owner, Released, Renewal,
+    Result,
+};
 use sqlx::{Either, Row, mysql::MySqlRow};
 use tokio::sync::oneshot;
 
@@ -141,7 +144,7 @@ impl Store {
                 .await?;
             if taken.rows_affected() > 0 {
                 self.pool.give_back(lent);
-                return Ok(held(claim, taken.last_insert_id(), since));
+                return held(claim, taken.last_insert_id(), since);
             }
         }
 
@@ -194,7 +197,7 @@ impl Store {
         }
         let row = self.conclude(claim, decided, 4).await?;
         if row.try_get_unchecked::<i64, _>(0)? != 0 {
-            return Ok(held(claim, row.try_get_unchecked(1)?, since));
+            return held(claim, row.try_get_unchecked(1)?, since);
         }
         self.crowd.learn(&claim.name, claim.queue || self.crowd.waits_for(&claim.name));
         let left: Option<i64> = row.try_get_unchecked(2)?;
@@ -315,8 +318,15 @@ async fn decide(mut lent: Lent, transaction: Transaction) -> Result<Decided, Fai
     Ok(Decided { row: row.map_err(|_| unexpected())??, end })
 }
 
-fn held(claim: &Claim, token: u64, since: Moment) -> Attempt {
-    Attempt::Held(Grant::new(FencingToken::new(token), lease(claim, since)))
+/// # Errors
+///
+/// `Foreign` if the statement did not tell its token, as on a table with triggers.
+fn held(claim: &Claim, token: u64, since: Moment) -> Result<Attempt, Failure> {
+    if token == 0 {
+        let text = "mysql told no fencing token: the table must have no triggers";
+        return Err(Error::new(ErrorKind::Foreign, text).into());
+    }
+    Ok(Attempt::Held(Grant::new(FencingToken::new(token), lease(claim, since))))
 }
 
 fn lease(claim: &Claim, since: Moment) -> Lease {

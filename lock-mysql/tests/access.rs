@@ -102,6 +102,24 @@ async fn a_table_that_is_not_ours_is_left_alone(kind: Kind) {
     assert_eq!(server.sql("SELECT name FROM locks_2").trim(), "a");
 }
 
+on_both!(a_table_with_a_trigger_grants_no_lock_without_a_token);
+async fn a_table_with_a_trigger_grants_no_lock_without_a_token(kind: Kind) {
+    let server = Server::start(kind, &[]);
+    let backend = server.backend().await;
+    let ours = claim("a");
+    let token = held(&backend, &ours).await.token;
+    assert_eq!(backend.release(&ours).await.unwrap(), Released::Released);
+    server.sql("CREATE TABLE audit (name VARBINARY(255))");
+    server.sql(
+        "CREATE TRIGGER audit BEFORE UPDATE ON polylock FOR EACH ROW INSERT INTO audit VALUES (NEW.name)",
+    );
+    let error = backend.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Foreign, false), "{error}");
+    assert!(error.to_string().contains("trigger"), "{error}");
+    server.sql("DROP TRIGGER audit; UPDATE polylock SET owner = NULL, deadline = '1970-01-01'");
+    assert!(held(&backend, &claim("a")).await.token > token);
+}
+
 on_both!(only_a_configuration_that_keeps_a_promise_makes_it);
 async fn only_a_configuration_that_keeps_a_promise_makes_it(kind: Kind) {
     let server = Server::start(kind, &[]);
