@@ -11,7 +11,7 @@ use std::{
 };
 
 pub(crate) use lock_conformance::asking::{PATIENCE, busy, held};
-use lock_core::{Attempt, Backend, Busy, Claim, Grant, Name, Owner};
+use lock_core::{Attempt, Backend, Busy, Claim, ErrorKind, Grant, Name, Owner, Result};
 use lock_file::{FileBackend, FileOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
@@ -78,12 +78,22 @@ pub(crate) fn claim(name: &str, lease: Duration) -> Claim {
 /// Waits as core does, until the claim holds.
 pub(crate) async fn acquire(backend: &FileBackend, claim: &Claim) -> Grant {
     loop {
-        match backend.acquire(claim).await.unwrap() {
+        match patiently(|| backend.acquire(claim)).await {
             Attempt::Held(grant) => return grant,
             Attempt::Busy(Busy { wake: Some(wake), recheck_within, .. }) => {
                 let _ = tokio::time::timeout(recheck_within, wake).await;
             }
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Asks until the kernel's lock is to be had, as core does: who has it may be stalled.
+pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(verb: impl Fn() -> F) -> T {
+    loop {
+        match verb().await {
+            Err(error) if error.kind() == ErrorKind::Timeout => {}
+            answer => return answer.unwrap(),
         }
     }
 }
