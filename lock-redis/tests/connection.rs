@@ -121,7 +121,7 @@ async fn an_idle_connection_that_the_server_closed_is_replaced() {
 #[tokio::test]
 async fn a_silent_connection_is_replaced_when_requests_were_given_up() {
     let server = Server::start(&[]);
-    let backend = server.backend().await;
+    let backend = RedisBackend::connect(server.options()).await.unwrap();
     let ours = claim("a");
     held(&backend, &ours).await;
     let before: Vec<i64> = client_ids(&server);

@@ -56,8 +56,9 @@ impl Server {
         RedisOptions::new("127.0.0.1").port(self.port)
     }
 
+    /// With patience for a dial that is stalled, ours or the server's.
     pub async fn backend(&self) -> RedisBackend {
-        RedisBackend::connect(self.options()).await.unwrap()
+        RedisBackend::connect(self.options().connect_timeout(PATIENCE)).await.unwrap()
     }
 
     /// A connection of the test's own, as the user `default`.
