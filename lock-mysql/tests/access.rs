@@ -4,11 +4,21 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::{
+    error::Error,
+    fmt::{self, Write},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+};
 
-use lock_core::{Backend, ErrorKind, Fault, Released, Renewal, Wakeup};
-use lock_mysql::{DRIVER, MysqlBackend};
+use lock_core::{Backend, ErrorKind, Fault, Locks, Released, Renewal, Wakeup};
+use lock_mysql::{DRIVER, MysqlBackend, MysqlOptions};
 use support::{Kind, Server, busy, claim, connect, held};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span::{Attributes, Id, Record},
+};
 
 /// What the README tells operators to grant.
 const LEAST: &str = "GRANT SELECT, INSERT, UPDATE ON app.polylock TO 'locks'@'%'; \
@@ -173,4 +183,84 @@ async fn tls_is_verified_against_the_given_roots(kind: Kind) {
     let plain = Server::start(kind, &[]);
     let error = connect(&format!("{}?tls=verify", plain.url())).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+/// Everything that was logged, at every level, by any crate.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    fn add(&self, text: &str) {
+        writeln!(self.0.lock().unwrap(), "{text}").unwrap();
+    }
+}
+
+impl Visit for &Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(&format!("{field}: {value:?}"));
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.add(span.metadata().name());
+        span.record(&mut &*self);
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut &*self);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.add(event.metadata().target());
+        event.record(&mut &*self);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+on_both!(no_password_is_shown_by_debug_errors_or_logs);
+async fn no_password_is_shown_by_debug_errors_or_logs(kind: Kind) {
+    let log = Log::default();
+    let _default = tracing::subscriber::set_default(log.clone());
+
+    let server = Server::start(kind, &[]);
+    let mut shown = String::new();
+    for (user, password) in [("locks", "s3cr3t"), ("locks", "wrong-s3cr3t"), ("nobody", "s3cr3t")] {
+        let options = MysqlOptions::new("127.0.0.1", "app", user).port(server.port).password(password);
+        shown += &format!("{options:?}\n");
+        match MysqlBackend::connect(options).await {
+            Ok(backend) => {
+                shown += &format!("{backend:?}\n");
+                let locks = Locks::new(backend).unwrap();
+                let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+                assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+                shown += &format!("{guard:?}\n");
+                shown += &format!("{:?}\n", guard.release().await);
+                shown += &format!("{:?}\n", locks.statistics());
+            }
+            Err(error) => {
+                let mut cause: Option<&dyn Error> = Some(&error);
+                while let Some(error) = cause {
+                    shown += &format!("{error} {error:?}\n");
+                    cause = error.source();
+                }
+            }
+        }
+        let url = format!("mysql://{user}:{password}@127.0.0.1:{}/app", server.port);
+        shown += &format!("{:?}\n", connect(&url).await.map(drop));
+    }
+    let log = log.0.lock().unwrap().clone();
+    assert!(log.contains("message: acquired"), "{log}");
+    assert!(!log.contains("s3cr3t"), "{log}");
+    assert!(shown.contains("Access denied") && !shown.contains("s3cr3t"), "{shown}");
 }
