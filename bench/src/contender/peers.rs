@@ -16,7 +16,9 @@ use crate::{
 pub(super) fn add(backend: &str, all: &mut Vec<Box<dyn Contender>>) {
     match backend {
         #[cfg(feature = "redis")]
-        "redis" => all.push(Box::new(redis::Rslock)),
+        "redis" => {
+            all.extend([Box::new(redis::Rslock) as Box<dyn Contender>, Box::new(redis::DistributedLock)])
+        }
         #[cfg(feature = "etcd")]
         "etcd" => all.push(Box::new(etcd::LockCall)),
         #[cfg(feature = "zookeeper")]
@@ -33,9 +35,22 @@ fn no_renewal(workload: Workload) -> Option<&'static str> {
 
 #[cfg(feature = "redis")]
 mod redis {
+    use distributed_lock_core::{DistributedLock as _, LockHandle, LockProvider};
+    use distributed_lock_redis::{RedisDistributedLock, RedisLockHandle, RedisLockProvider};
+    use fred::{clients::RedisClient, interfaces::ClientLike, types::RedisConfig};
     use rslock::{LockGuard, LockManager};
 
     use super::*;
+
+    /// The URL as peers take it.
+    fn plain_url(place: &Place) -> Result<String> {
+        let (addresses, database) = place.addresses(6379)?;
+        let address = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
+        if place.credentials()? != (None, None) || place.parsed()?.scheme() != "redis" {
+            return Err(Failure::new("measured without password and TLS only"));
+        }
+        Ok(format!("redis://{address}/{database}"))
+    }
 
     /// Polls; no fencing, no renewal.
     pub(super) struct Rslock;
@@ -51,13 +66,7 @@ mod redis {
         }
 
         async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {
-            let (addresses, database) = place.addresses(6379)?;
-            let address = addresses.first().ok_or_else(|| Failure::new("the URL names no server"))?;
-            if place.credentials()? != (None, None) || place.parsed()?.scheme() != "redis" {
-                return Err(Failure::new("measured without password and TLS only"));
-            }
-            let manager = LockManager::new(vec![format!("redis://{address}/{database}")]);
-            Ok(Arc::new(Manager(manager)))
+            Ok(Arc::new(Manager(LockManager::new(vec![plain_url(place)?]))))
         }
     }
 
@@ -87,6 +96,68 @@ mod redis {
             let guard = self.guard.take().ok_or_else(|| Failure::new("not held"))?;
             guard.release().await;
             Ok(())
+        }
+    }
+
+    /// Asks once, whatever the timeout; no fencing; renews.
+    pub(super) struct DistributedLock;
+
+    #[async_trait]
+    impl Contender for DistributedLock {
+        fn who(&self) -> record::Contender {
+            rust("distributed-lock-redis", Kind::Peer, "0.2.0")
+        }
+
+        fn lacks(&self, workload: Workload) -> Option<&str> {
+            let waits =
+                matches!(workload, Workload::HandoverWithin | Workload::HandoverBetween | Workload::Waiting);
+            let why = waits.then_some("it does not wait: if the lock is held, acquire fails at once");
+            why.or_else(|| no_renewal(workload))
+        }
+
+        async fn open(&self, place: &Place) -> Result<Arc<dyn Client>> {
+            // As the provider connects by itself; but its own connection would outlive it.
+            let config = RedisConfig::from_url(&plain_url(place)?)?;
+            let connection = RedisClient::new(config, None, None, None);
+            connection.connect();
+            connection.wait_for_connect().await?;
+            let provider = RedisLockProvider::builder().client(connection.clone()).build().await?;
+            Ok(Arc::new(Provider { provider, connection }))
+        }
+    }
+
+    struct Provider {
+        provider: RedisLockProvider,
+        connection: RedisClient,
+    }
+
+    #[async_trait]
+    impl Client for Provider {
+        fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+            // On the server, the key is `distributed-lock:` and this.
+            Ok(Box::new(Named { lock: self.provider.create_lock(name), handle: None }))
+        }
+
+        async fn close(&self) {
+            let _ = self.connection.quit().await;
+        }
+    }
+
+    struct Named {
+        lock: RedisDistributedLock,
+        handle: Option<RedisLockHandle>,
+    }
+
+    #[async_trait]
+    impl Lock for Named {
+        async fn acquire(&mut self) -> Result {
+            self.handle = Some(self.lock.acquire(None).await?);
+            Ok(())
+        }
+
+        async fn release(&mut self) -> Result {
+            let handle = self.handle.take().ok_or_else(|| Failure::new("not held"))?;
+            Ok(handle.release().await?)
         }
     }
 }

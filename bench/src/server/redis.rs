@@ -134,6 +134,7 @@ impl Server for Redis {
             keys.push(format!("{name}-unfenced"));
             keys.push(format!("{{{name}-race}}"));
             keys.push(format!("{name}-rslock"));
+            keys.push(format!("distributed-lock:{name}"));
             keys.push(format!("{name}-redis-py"));
         }
         for some in keys.chunks(1_000) {
