@@ -4,12 +4,16 @@
 use std::{
     future::Future,
     pin::pin,
+    process::Child,
     task::{Context, Waker},
     time::{Duration, Instant},
 };
 
 use lock_core::{Attempt, Backend, Busy, Claim, Grant, Result};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
+
+use crate::process::wait_until_stopped;
 
 /// Longer than anything here takes; a test that needs it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -83,6 +87,29 @@ pub async fn until_answered<T, F: Future<Output = Result<T>>>(mut verb: impl FnM
 pub fn abandon<T>(verb: impl Future<Output = T>) {
     let polled = pin!(verb).poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled.is_pending(), "answered at once");
+}
+
+/// Stops a process; when this returns, none of its threads runs.
+///
+/// # Panics
+///
+/// If it is gone.
+pub fn pause(process: &Child) {
+    tell(process, Signal::STOP);
+    wait_until_stopped(process);
+}
+
+/// Lets a process go on after [`pause`].
+///
+/// # Panics
+///
+/// If it is gone.
+pub fn resume(process: &Child) {
+    tell(process, Signal::CONT);
+}
+
+fn tell(process: &Child, signal: Signal) {
+    kill_process(Pid::from_child(process), signal).expect("the process is there");
 }
 
 /// Waits until something is so.

@@ -92,7 +92,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) -> io::Result<()> {
 }
 
 /// Until none of its threads runs: the signal's sender does not wait for them.
-fn wait_until_stopped(child: &Child) {
+pub(crate) fn wait_until_stopped(child: &Child) {
     let threads = format!("/proc/{}/task", child.id());
     let is_stopped = |thread: fs::DirEntry| {
         let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();

@@ -14,10 +14,10 @@ use std::{
 
 use etcd_client::{Client, GetOptions};
 pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last, until_answered};
+use lock_conformance::asking::{pause, resume};
 use lock_core::{Backend, Claim, Name, Owner, Url};
 use lock_etcd::{EtcdBackend, EtcdOptions};
 pub use relay::Relay;
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A member of a cluster, killed when dropped. Its data is in memory where there is such a place.
@@ -124,21 +124,11 @@ impl Server {
 
     /// Stops it; returns when none of its threads runs any more.
     pub fn pause(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
-        let threads = format!("/proc/{}/task", self.child.id());
-        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
-            let state = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
-            state.rsplit_once(") ").unwrap().1.starts_with('T')
-        };
-        let since = Instant::now();
-        while !std::fs::read_dir(&threads).unwrap().all(is_stopped) {
-            assert!(since.elapsed() < PATIENCE, "etcd does not stop");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        pause(&self.child);
     }
 
     pub fn resume(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+        resume(&self.child);
     }
 
     /// Waits until it answers; `false` if it has ended instead.

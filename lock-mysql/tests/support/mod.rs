@@ -12,10 +12,10 @@ use std::{
 };
 
 pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last, until, until_answered};
+use lock_conformance::asking::{pause, resume};
 use lock_conformance::servers::Mysql;
 use lock_core::{Backend, Claim, Name, Owner, Url, Wake};
 use lock_mysql::{MysqlBackend, MysqlOptions};
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Whose server it is.
@@ -145,21 +145,11 @@ impl Server {
 
     /// Stops it; returns when none of its threads runs any more.
     pub fn pause(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
-        let threads = format!("/proc/{}/task", self.child.id());
-        let is_stopped = |thread: std::io::Result<fs::DirEntry>| {
-            let state = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
-            state.rsplit_once(") ").unwrap().1.starts_with('T')
-        };
-        let since = Instant::now();
-        while !fs::read_dir(&threads).unwrap().all(is_stopped) {
-            assert!(since.elapsed() < PATIENCE, "{:?} does not stop", self.kind);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        pause(&self.child);
     }
 
     pub fn resume(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+        resume(&self.child);
     }
 
     fn wait_until_ready(&mut self) {

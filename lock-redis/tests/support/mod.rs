@@ -11,10 +11,10 @@ use std::{
 };
 
 pub use lock_conformance::asking::{PATIENCE, busy, held, until, until_answered};
+use lock_conformance::asking::{pause, resume};
 use lock_core::{Backend, Claim, Moment, Name, Owner, Url};
 use lock_redis::{RedisBackend, RedisOptions};
 use redis::{Connection, FromRedisValue};
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// What the server says, in its folder.
@@ -83,15 +83,11 @@ impl Server {
     }
 
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
+        pause(&self.child);
     }
 
     pub fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        resume(&self.child);
     }
 
     /// Waits for the child's own word: somebody else may listen on its port. An error is what it said before

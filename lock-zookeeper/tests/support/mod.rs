@@ -15,9 +15,9 @@ use std::{
 };
 
 pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last};
+use lock_conformance::asking::{pause, resume};
 use lock_core::{Claim, Name, Owner};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zookeeper_client::Client;
 
@@ -109,11 +109,11 @@ impl Ensemble {
     }
 
     pub fn pause(&self, member: usize) {
-        self.members[member].signal(Signal::STOP);
+        pause(self.members[member].process.as_ref().unwrap());
     }
 
     pub fn resume(&self, member: usize) {
-        self.members[member].signal(Signal::CONT);
+        resume(self.members[member].process.as_ref().unwrap());
     }
 
     /// Closes a session past its client, on the first member: it is then over as if it had run out.
@@ -209,11 +209,6 @@ impl Member {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = self.process.as_ref().unwrap().id();
-        kill_process(Pid::from_raw(id.try_into().unwrap()).unwrap(), signal).unwrap();
     }
 }
 
