@@ -78,15 +78,10 @@ pub async fn until_answered<T, F: Future<Output = Result<T>>>(mut verb: impl FnM
     }
 }
 
-/// Polls a verb once, as far as to its request, and drops it before its answer. A short timeout would not do: on a
-/// busy machine the answer is there before the timer is looked at.
-///
-/// # Panics
-///
-/// If the verb needs no waiting.
+/// Polls a verb once, so that its request is under way, and drops it, mostly before its answer: on a busy machine even
+/// that may be there already, and a timeout would look later still.
 pub fn abandon<T>(verb: impl Future<Output = T>) {
-    let polled = pin!(verb).poll(&mut Context::from_waker(Waker::noop()));
-    assert!(polled.is_pending(), "answered at once");
+    let _ = pin!(verb).poll(&mut Context::from_waker(Waker::noop()));
 }
 
 /// Stops a process; when this returns, none of its threads runs.
