@@ -124,7 +124,7 @@ async fn a_release_before_the_look_is_armed_is_seen(stage: Stage) -> Outcome {
 async fn exact(stage: Stage) -> Outcome {
     let bare = stage.bare().await?;
     let name = stage.name();
-    let (claim, stranger) = (stage.claim_for(&name, 20.0), stage.claim(&name));
+    let (claim, stranger) = (stage.claim_for(&name, 20.0), stage.claim_for(&name, 20.0));
     assert_eq!(bare.release(&claim).await?, Released::Absent);
     assert_eq!(bare.renew(&claim).await?, Renewal::Lost);
 
@@ -153,7 +153,7 @@ async fn droppable(stage: Stage) -> Outcome {
         let left = stage.claim(&stage.name());
         polled(bare.backend.acquire(&released), polls).await.transpose()?;
         bare.release(&released).await?;
-        other.held(&stage.claim(&released.name)).await?;
+        other.held(&stage.claim_for(&released.name, 20.0)).await?;
 
         let acquired = polled(bare.backend.acquire(&left), polls).await.transpose()?;
         abandoned.push((Moment::now(), left));
@@ -165,7 +165,7 @@ async fn droppable(stage: Stage) -> Outcome {
     // Whatever is still under way has arrived by then.
     stage.pass(0.2).await;
     for (dropped, claim) in abandoned {
-        other.held_at_last(&stage.claim(&claim.name)).await?;
+        other.held_at_last(&stage.claim_for(&claim.name, 20.0)).await?;
         let after = Moment::now().saturating_since(dropped);
         // The later names were not asked for while the earlier ones were waited for.
         let bound = stage.takeover() + stage.part(1.0);
@@ -181,7 +181,7 @@ async fn renew_and_release_dropped(stage: &Stage, bare: &Bare, other: &Bare, pol
     bare.held(&claim).await?;
     polled(bare.backend.release(&claim), polls).await.transpose()?;
     bare.release(&claim).await?;
-    other.held(&stage.claim(&claim.name)).await?;
+    other.held(&stage.claim_for(&claim.name, 20.0)).await?;
     Ok(())
 }
 
