@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use lock_core::{Loss, Moment, Options, Release, Released, Renewal};
 use tokio::task::JoinSet;
 
-use super::waiting::until;
 use crate::{
     Need, Stage,
     case::{Case, Failure, Outcome, case},
@@ -152,19 +151,17 @@ async fn a_link_cut_time_and_again_is_no_loss(stage: Stage) -> Outcome {
 }
 
 async fn cut(stage: &Stage, rounds: u64, times: u64) -> Outcome {
-    let client = stage.client_with(patient(stage).with_ttl(stage.part(4.0))).await?;
+    let client = stage.client_with(patient(stage)).await?;
     let held = client.acquire(&stage.name()).await?;
     for _ in 0..rounds {
-        let before = client.locks.statistics().renewals;
         // The renewal, and whatever is tried next.
         for _ in 0..times {
             let cuts = client.link.cuts();
             client.link.cut_after_requests(1);
-            stage.within(8.0, "a request", client.link.cut_more_than(cuts)).await?;
+            stage.within(4.0, "a request", client.link.cut_more_than(cuts)).await?;
         }
-        let renewed = || client.locks.statistics().renewals > before || !held.is_held();
-        until(stage, "a renewal after the cuts", renewed).await?;
-        assert!(held.seen(), "lost, although the link works again");
+        // At least one renewal has come through by then, or the lease would be over.
+        held_throughout(stage, &held, 1.0).await?;
     }
     let statistics = client.locks.statistics();
     assert!(statistics.renewal_failures >= rounds, "no renewal failed: {statistics:?}");
