@@ -82,8 +82,9 @@ impl Error {
         self
     }
 
-    /// Whether the server certainly did nothing: there is no outcome to clean up.
-    pub(crate) fn is_refusal(&self) -> bool {
+    /// Whether core takes it for the word that the server did nothing: a new claim that hears it is not released.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
         use ErrorKind::{Denied, Foreign, InvalidInput, Unsupported};
         matches!(self.0.kind, Denied | Foreign | InvalidInput | Unsupported)
     }

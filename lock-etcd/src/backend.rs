@@ -134,7 +134,7 @@ impl Backend for EtcdBackend {
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         let keys = self.prefix.keys(claim);
         match self.attempt(claim, &keys).await {
-            Err(refusal) if error::is_refusal(&refusal.error) && self.claims.of(claim).is_some() => {
+            Err(refusal) if refusal.error.is_refusal() && self.claims.of(claim).is_some() => {
                 Err(self.take_back(claim, &keys, refusal.error).await)
             }
             answer => Ok(answer?),

@@ -74,12 +74,6 @@ pub(crate) fn from_etcd(failed: &EtcdError) -> Failure {
     }
 }
 
-/// Whether core takes it for the word that nothing of a new claim is there.
-pub(crate) fn is_refusal(error: &Error) -> bool {
-    use ErrorKind::{Denied, Foreign, InvalidInput, Unsupported};
-    matches!(error.kind(), Denied | Foreign | InvalidInput | Unsupported)
-}
-
 /// A failure below etcd: the connection, or what stands between.
 fn broken(failed: &EtcdError, message: &str) -> Failure {
     let mut text = message.to_owned();
