@@ -4,6 +4,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 /// A wall clock for one server process that can be moved; the machine's own is left alone.
@@ -42,8 +43,23 @@ impl WallClock {
         command.env("LD_PRELOAD", &self.library).env("SUITE_CLOCK", &self.offset);
     }
 
-    /// Moves the clock.
-    pub(super) fn step(&mut self, seconds: i64) -> io::Result<()> {
+    /// Moves a server's clock; the first time, the server has to be restarted under one that can be moved.
+    pub(super) fn step_of(
+        slot: &Mutex<Option<Self>>,
+        directory: &Path,
+        seconds: i64,
+        restart: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut clock = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clock) = &mut *clock {
+            return clock.step(seconds);
+        }
+        clock.insert(Self::new(directory)?).step(seconds)?;
+        drop(clock);
+        restart()
+    }
+
+    fn step(&mut self, seconds: i64) -> io::Result<()> {
         self.millis = self.millis.saturating_add(seconds.saturating_mul(1000));
         // In place: the server has the file mapped.
         fs::OpenOptions::new().write(true).open(&self.offset)?.write_all_at(&self.millis.to_ne_bytes(), 0)

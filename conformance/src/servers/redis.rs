@@ -129,16 +129,11 @@ impl Redis {
         self.root.path().join("data")
     }
 
-    /// Moves the clock; the first time, the server is restarted under one that can be moved.
     fn step_clock(&self, seconds: i64) -> io::Result<()> {
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(clock) = &mut *clock {
-            return clock.step(seconds);
-        }
-        clock.insert(WallClock::new(self.root.path())?).step(seconds)?;
-        drop(clock);
-        self.kill()?;
-        self.run()
+        WallClock::step_of(&self.clock, self.root.path(), seconds, || {
+            self.kill()?;
+            self.run()
+        })
     }
 }
 
