@@ -9,10 +9,11 @@ mod held;
 mod history;
 mod holder;
 mod link;
-mod logs;
+pub mod logs;
 mod mutants;
 mod polled;
 mod process;
+pub mod relay;
 pub mod servers;
 mod stage;
 

@@ -1,11 +1,14 @@
+//! What is logged: for people who look, and for tests that look for secrets.
+
 use std::{
     io::{self, Write},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{EnvFilter, Layer, filter::dynamic_filter_fn, fmt, prelude::*};
 
 /// Sets the log up: `POLYLOCK_LOG=debug` shows it, and cases can read it.
@@ -49,6 +52,47 @@ struct Pages;
 impl Write for Pages {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         LOG.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Everything that was logged, at every level, by any crate, on the thread of a test that a backend has beside the
+/// suite.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// For as long as the guard lives.
+    #[must_use]
+    pub fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::TRACE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// What was logged so far.
+    ///
+    /// # Panics
+    ///
+    /// If it is not UTF-8.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        String::from_utf8(bytes).expect("the log is UTF-8")
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -5,16 +5,15 @@
 mod support;
 
 use std::{
-    io::Write,
     path::Path,
     pin::pin,
     process::Command,
-    sync::{Arc, Mutex},
     task::{Context, Waker},
     time::{Duration, Instant},
 };
 
 use etcd_client::{Client, ConnectOptions};
+use lock_conformance::logs::Log;
 use lock_core::{Backend, ErrorKind, Released, Renewal};
 use lock_etcd::{EtcdBackend, EtcdOptions};
 use support::{PATIENCE, Server, busy, claim, claim_for, connect, held, keys, scratch, soon, until_answered};
@@ -198,38 +197,6 @@ async fn over_tls_both_sides_show_a_certificate() {
     assert_eq!(untrusted.kind(), ErrorKind::Denied, "{untrusted}");
     let unknown = EtcdBackend::connect(options.root_certificates(file("ca.pem"))).await;
     assert!(unknown.is_err(), "a client without a certificate was let in");
-}
-
-/// Everything that was logged, at every level, by any crate.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    /// For as long as the guard lives.
-    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
 }
 
 #[tokio::test]

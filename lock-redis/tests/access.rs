@@ -6,11 +6,10 @@ mod support;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    io::Write,
     process::{Command, Stdio},
-    sync::{Arc, Mutex},
 };
 
+use lock_conformance::logs::Log;
 use lock_core::{Backend, ErrorKind, Fault, Released, Renewal, Url, Wakeup};
 use lock_redis::{DRIVER, RedisBackend, RedisOptions};
 use redis::{FromRedisValue, Value};
@@ -206,29 +205,9 @@ async fn tls_is_verified_against_the_given_roots() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
-/// Everything that was logged, at every level, by any crate.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn no_secret_is_shown_by_debug_errors_or_logs() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _default = tracing::subscriber::set_default(subscriber);
+    let (log, _logging) = Log::start();
 
     let server = Server::start(&[]);
     server.ask::<()>(LEAST);
@@ -259,7 +238,7 @@ async fn no_secret_is_shown_by_debug_errors_or_logs() {
         let url = format!("redis://{user}:s3cr3t@127.0.0.1:{port}");
         shown += &format!("{:?}", connect(&url).await.map(drop));
     }
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     assert!(log.contains("connected to redis"), "{log}");
     assert!(!log.contains("s3cr3t"), "{log}");
     assert!(shown.contains("WRONGPASS") && !shown.contains("s3cr3t"), "{shown}");

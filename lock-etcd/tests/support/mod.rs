@@ -2,8 +2,6 @@
 // Each test binary is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, unused_imports)]
 
-mod relay;
-
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -15,9 +13,9 @@ use std::{
 use etcd_client::{Client, GetOptions};
 pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last, until_answered};
 use lock_conformance::asking::{pause, resume};
+pub use lock_conformance::relay::Relay;
 use lock_core::{Backend, Claim, Name, Owner, Url};
 use lock_etcd::{EtcdBackend, EtcdOptions};
-pub use relay::Relay;
 use tempfile::TempDir;
 
 /// A member of a cluster, killed when dropped. Its data is in memory where there is such a place.

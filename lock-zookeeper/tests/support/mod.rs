@@ -2,7 +2,6 @@
 // Each test binary is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
-mod log;
 mod tap;
 
 use std::{
@@ -16,12 +15,12 @@ use std::{
 
 pub use lock_conformance::asking::{PATIENCE, busy, held, held_at_last};
 use lock_conformance::asking::{pause, resume};
+pub use lock_conformance::logs::Log;
 use lock_core::{Claim, Name, Owner};
 use lock_zookeeper::{ZookeeperBackend, ZookeeperOptions};
 use tempfile::TempDir;
 use zookeeper_client::Client;
 
-pub use log::Log;
 pub use tap::Tap;
 
 /// Small enough that sessions of half a second are exact.

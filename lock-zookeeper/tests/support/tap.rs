@@ -1,20 +1,19 @@
 use std::{
     collections::BTreeMap,
-    net::Ipv4Addr,
     sync::{Arc, Mutex},
 };
 
+use lock_conformance::relay::Relay;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
-    sync::watch,
+    net::tcp::{OwnedReadHalf, OwnedWriteHalf},
 };
 
 /// A relay to a server that counts the requests of its clients by kind, and can hold the answers back.
 pub struct Tap {
     pub address: String,
     requests: Arc<Mutex<BTreeMap<i32, usize>>>,
-    held: watch::Sender<bool>,
+    relay: Relay,
 }
 
 /// The number of a request that only keeps a connection.
@@ -23,22 +22,11 @@ const PING: i32 = 11;
 impl Tap {
     /// Lives as long as the test's runtime.
     pub async fn on(server: String) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::<Mutex<BTreeMap<i32, usize>>>::default();
         let counted = requests.clone();
-        let held = watch::Sender::new(false);
-        let gate = held.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(&server).await.unwrap();
-                let (answers, server) = server.into_split();
-                let (client, back) = client.into_split();
-                tokio::spawn(pass(answers, back, gate.subscribe()));
-                tokio::spawn(count(client, server, counted.clone()));
-            }
-        });
-        Self { address, requests, held }
+        let relay =
+            Relay::through(server, move |client, server| count(client, server, counted.clone())).await;
+        Self { address: relay.address.clone(), relay, requests }
     }
 
     /// Forgets what was counted so far.
@@ -48,31 +36,13 @@ impl Tap {
 
     /// Lets no answer through until told to; requests go on.
     pub fn hold_answers(&self, held: bool) {
-        self.held.send_replace(held);
+        self.relay.hold_answers(held);
     }
 
     /// Pings, and everything else by the number of its kind.
     pub fn counted(&self) -> (usize, BTreeMap<i32, usize>) {
         let mut requests = self.requests.lock().unwrap().clone();
         (requests.remove(&PING).unwrap_or(0), requests)
-    }
-}
-
-/// Passes on what the server says, while nothing is held back.
-async fn pass(
-    mut server: OwnedReadHalf,
-    mut client: OwnedWriteHalf,
-    mut held: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    let mut bytes = [0; 4096];
-    loop {
-        let length = server.read(&mut bytes).await?;
-        if length == 0 {
-            return client.shutdown().await;
-        }
-        // Without its tap a relay goes on.
-        let _ = held.wait_for(|held| !held).await;
-        client.write_all(&bytes[..length]).await?;
     }
 }
 
