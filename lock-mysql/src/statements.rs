@@ -61,8 +61,8 @@ impl Statements {
             renew: of_this_table(include_str!("statements/renew.sql")),
             release: of_this_table(include_str!("statements/release.sql")),
             contend: [(false, false), (false, true), (true, false), (true, true)]
-                .map(|(queue, make)| whole(contend(table, queue, make))),
-            leave: whole(leave(table)),
+                .map(|(queue, make)| whole(contend(table, compound, queue, make))),
+            leave: whole(leave(table, compound)),
             compound,
             leases: leases.into(),
             migration: table.migration(),
@@ -211,36 +211,52 @@ const TAKE: &str = "(NOT @held AND COALESCE(@first = @me, @known))";
 /// Who else gets it.
 const NEXT: &str = "IF(@held, NULL, NULLIF(@first, @me))";
 
+/// Whether places that have run out are cleared away: in a lock that changes hands, and by who asks once more.
+/// Where every statement runs, always.
+const SWEEP: &str = "(NOT @held OR @mine OR @again)";
+
 /// After [`look`] and [`first`] nothing changes until the commit: whoever changes the row, or its queue, has
 /// the lock on the row.
-fn contend(table: &Table, queue: bool, make: bool) -> String {
+fn contend(table: &Table, compound: bool, queue: bool, make: bool) -> String {
     let (leases, places) = (table.leases(), table.queue());
     let make =
         if make { format!("INSERT IGNORE INTO `{leases}` (name) VALUES (@name); ") } else { String::new() };
     let count = format!("(SELECT COUNT(*) FROM `{places}` WHERE name = @name)");
     let (place, mine, only) = if queue {
+        let waits = format!("@known AND NOT @mine AND NOT {TAKE}");
+        let place = format!("@name, @me, @label, @ticket, {UNTIL}, @bell");
+        let place = if compound {
+            format!("VALUES ({place})")
+        } else {
+            format!("SELECT {place} FROM DUAL WHERE {waits}")
+        };
         let place = format!(
-            "INSERT INTO `{places}` (name, owner, label, ticket, deadline, nonce) \
-             SELECT @name, @me, @label, @ticket, {UNTIL}, @bell FROM DUAL \
-             WHERE @known AND NOT @mine AND NOT {TAKE} \
+            "INSERT INTO `{places}` (name, owner, label, ticket, deadline, nonce) {place} \
              ON DUPLICATE KEY UPDATE ticket = IF(deadline > UTC_TIMESTAMP(6), ticket, @ticket), \
-             deadline = {UNTIL}, nonce = @bell; "
+             deadline = {UNTIL}, nonce = @bell"
         );
-        (place, "@mine", String::new())
+        // The count is two for a row that was there.
+        let again = if compound { "SET @again = ROW_COUNT() > 1; " } else { "" };
+        (format!("{}; {again}", when(compound, &waits, &place)), "@mine", String::new())
     } else {
-        (String::new(), "1", format!(" AND (@mine OR NOT @held OR waiting <> {count})"))
+        (String::new(), "1", format!(" AND ({SWEEP} AND (@mine OR NOT @held OR waiting <> {count}))"))
     };
-    let (look, first, ring) = (look(leases), first(&places, "1"), ring(NEXT));
+    let (look, ring) = (look(leases), ring(compound, NEXT));
+    let first = when(compound, "NOT @held", &first(&places, "NOT @held"));
+    let sweep = format!(
+        "DELETE FROM `{places}` WHERE name = @name AND (deadline <= UTC_TIMESTAMP(6) \
+         OR NOT @held AND owner = @first OR {mine} AND owner = @me)"
+    );
+    let sweep = when(compound, SWEEP, &sweep);
+    let again = i32::from(!compound);
     format!(
-        "{RESET}; {make}{look}; {first}; {place}\
-         DELETE FROM `{places}` WHERE name = @name AND (deadline <= UTC_TIMESTAMP(6) \
-         OR NOT @held AND owner = @first OR {mine} AND owner = @me); \
+        "{RESET}, @again = {again}; {make}{look}; {first}; {place}{sweep}; \
          UPDATE `{leases}` SET \
          fence = LAST_INSERT_ID(IF(@held, fence, GREATEST(fence + 1, {MICROSECONDS}))), \
          owner = IF(@held, owner, COALESCE(@first, @me)), \
          label = IF(@held, label, IF({TAKE}, @label, @their_label)), \
          deadline = IF(@mine OR {TAKE}, {UNTIL}, IF(@held, deadline, @until)), \
-         waiting = {count}, version = version + 1 \
+         waiting = IF({SWEEP}, {count}, waiting + 1), version = version + 1 \
          WHERE name = @name{only}; \
          COMMIT; \
          SELECT @mine OR {TAKE}, LAST_INSERT_ID(), \
@@ -251,9 +267,9 @@ fn contend(table: &Table, queue: bool, make: bool) -> String {
     )
 }
 
-fn leave(table: &Table) -> String {
+fn leave(table: &Table, compound: bool) -> String {
     let (leases, places) = (table.leases(), table.queue());
-    let (look, ring) = (look(leases), ring("@first"));
+    let (look, ring) = (look(leases), ring(compound, "@first"));
     let first = first(&places, "owner <> @me AND @known AND (@mine OR NOT @held)");
     // A place that has run out is not there any more; others clear it away.
     format!(
@@ -297,12 +313,17 @@ fn first(places: &str, condition: &str) -> String {
     )
 }
 
-/// Rings the bell of who got the lock, unless it is our own.
-fn ring(next: &str) -> String {
-    format!(
-        "KILL QUERY IF({next} IS NULL OR @nonce IS NULL OR @nonce <=> @bell, 0, \
-         IS_USED_LOCK(CONCAT('polylock_', @nonce)))"
-    )
+/// Rings the bell of who got the lock, unless it is our own. Nobody has the number 0.
+fn ring(compound: bool, next: &str) -> String {
+    let rings = format!("{next} IS NOT NULL AND @nonce IS NOT NULL AND NOT @nonce <=> @bell");
+    let ring = format!("KILL QUERY IF({rings}, IS_USED_LOCK(CONCAT('polylock_', @nonce)), 0)");
+    when(compound, &rings, &ring)
+}
+
+/// A statement that does nothing, or nothing that is needed, unless this is so: where the server can, it is left out
+/// then.
+fn when(compound: bool, condition: &str, statement: &str) -> String {
+    if compound { format!("IF {condition} THEN {statement}; END IF") } else { statement.into() }
 }
 
 /// Bytes as a literal that no character set, mode or quote can change.

@@ -4,12 +4,12 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use lock_core::{Backend, Locks, Release, Released};
 use lock_mysql::MysqlBackend;
-use support::{Kind, PATIENCE, Server, claim, held, until};
+use support::{Kind, PATIENCE, Server, busy, claim, held, until};
 use tokio::{task::JoinSet, time::timeout};
 
 async fn backend_with(server: &Server, connections: u32) -> MysqlBackend {
@@ -90,4 +90,33 @@ async fn many_clients_at_once_make_the_tables(kind: Kind) {
         let rows = server.sql(&format!("SELECT COUNT(*), MIN(owner IS NULL) FROM {table}"));
         assert_eq!(rows.trim(), "1\t1", "all had the same lock");
     }
+}
+
+on_both!(places_that_have_run_out_are_cleared_away);
+async fn places_that_have_run_out_are_cleared_away(kind: Kind) {
+    let server = Server::start(kind, &[]);
+    let (first, second) = (server.backend().await, server.backend().await);
+    let (ours, living) = (claim("a"), claim("a"));
+    let dies = || {
+        let mut claim = claim("a");
+        claim.lease = Duration::from_millis(100);
+        claim
+    };
+    let has_run_out = "SELECT COUNT(*) FROM polylock_queue WHERE deadline <= UTC_TIMESTAMP(6)";
+    let places = "SELECT waiting, (SELECT COUNT(*) FROM polylock_queue) FROM polylock";
+
+    held(&first, &ours).await;
+    busy(&second, &living).await;
+    busy(&second, &dies()).await;
+    until("a dead waiter", || server.sql(has_run_out).trim() != "0").await;
+    // One that asks once more clears them away,
+    busy(&second, &living).await;
+    assert_eq!(server.sql(places).trim(), "1\t1");
+    // and so does who finds the lock free.
+    assert_eq!(second.release(&living).await.unwrap(), Released::Released);
+    busy(&second, &dies()).await;
+    until("another one", || server.sql(has_run_out).trim() != "0").await;
+    assert_eq!(first.release(&ours).await.unwrap(), Released::Released);
+    held(&second, &claim("a")).await;
+    assert_eq!(server.sql(places).trim(), "0\t0");
 }
