@@ -141,6 +141,8 @@ pub enum Figures {
         /// Acquisitions of each waiter.
         shares: Vec<u64>,
         longest_wait_ms: f64,
+        /// What the server's processes took for each acquisition and its release, if they can be looked at.
+        server_cpu_us: Option<f64>,
         /// Acquired before the last one was released: must be none.
         overlaps: u64,
         rounds: Vec<f64>,

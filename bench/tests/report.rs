@@ -60,6 +60,7 @@ fn hand_overs_are_compared_with_the_best_other_lock() {
         time: sample::times(100.0),
         shares: vec![10; 16],
         longest_wait_ms: 1.0,
+        server_cpu_us: None,
         overlaps,
         rounds: rounds.to_vec(),
     };
@@ -511,6 +512,7 @@ fn figures_that_make_no_sense_break_nothing() {
                 time: none,
                 shares: vec![0; 16],
                 longest_wait_ms: f64::NAN,
+                server_cpu_us: Some(f64::NAN),
                 overlaps: u64::MAX,
                 rounds: Vec::new(),
             },

@@ -291,9 +291,12 @@ fn judge(record: &Record) {
                 time,
                 shares,
                 overlaps,
+                server_cpu_us,
                 ..
             } => {
                 assert_eq!(*overlaps, 0, "{who}");
+                let has_process = !["file", "memory"].contains(&&*record.servers[*server].backend);
+                assert_eq!(server_cpu_us.is_some(), has_process, "{who}");
                 assert_eq!(shares.len(), 16, "{who}");
                 let seconds = record.settings.seconds * record.settings.rounds as f64;
                 assert!((shares.iter().sum::<u64>() as f64 / seconds - all).abs() <= 1e-6 * all, "{who}");

@@ -108,6 +108,7 @@ fn columns(workload: Workload) -> &'static [Column] {
                     column("time", "p99 µs"),
                     column("shares", "% of even"),
                     column("longest", "wait ms"),
+                    column("server CPU", "µs each"),
                     column("hand-over rate", "to the best other"),
                 ]
             }
@@ -158,6 +159,7 @@ fn cells(figures: &Figures, ratio: Option<Ratio>) -> Vec<String> {
             time,
             shares,
             longest_wait_ms,
+            server_cpu_us,
             ..
         } => {
             vec![
@@ -170,6 +172,7 @@ fn cells(figures: &Figures, ratio: Option<Ratio>) -> Vec<String> {
                     |(fewest, most)| format!("{:.0}-{:.0}", fewest * 1e2, most * 1e2),
                 ),
                 number(*longest_wait_ms),
+                number_if(*server_cpu_us),
                 ratio::shown(ratio),
             ]
         }

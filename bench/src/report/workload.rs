@@ -58,7 +58,7 @@ pub(super) fn meaning(workload: Workload) -> &'static str {
         }
         Workload::HandoverWithin => {
             "16 tasks of one process want one name: how fast it goes from one to the next, and whether each gets \
-             its turn."
+             its turn; and the processor time that each acquisition with its release costs the server."
         }
         Workload::HandoverBetween => {
             "16 waiters in four processes want one name: the same, where the processes meet only at the server."

@@ -46,6 +46,8 @@ struct Turn {
     holds: Vec<Hold>,
     begin: u64,
     end: u64,
+    /// What the server took for all of them.
+    server_cpu: Option<Duration>,
 }
 
 /// The waiters of one process.
@@ -56,7 +58,9 @@ pub(crate) async fn within(arena: &Arena<'_>) -> Findings {
         async move {
             let begin = now() + span.as_nanos() as u64 / 5;
             let end = begin + span.as_nanos() as u64;
-            Ok(Turn { holds: contend(client, &name, 0..WAITERS, end).await?, begin, end })
+            let before = arena.server_cpu();
+            let holds = contend(client, &name, 0..WAITERS, end).await?;
+            Ok(Turn { holds, begin, end, server_cpu: arena.server_cpu_since(before) })
         }
     };
     rounds(arena, Workload::HandoverWithin, turn, figures).await
@@ -117,6 +121,7 @@ async fn between_turn(arena: &Arena<'_>, contender: &str) -> Result<Turn> {
     for child in &mut children {
         child.hear("ready").await?;
     }
+    let before = arena.server_cpu();
     let begin = now() + span.as_nanos() as u64 / 5;
     let end = begin + span.as_nanos() as u64;
     for child in &mut children {
@@ -129,7 +134,7 @@ async fn between_turn(arena: &Arena<'_>, contender: &str) -> Result<Turn> {
             other => return Err(Failure::new(format!("a child said {other:?}"))),
         }
     }
-    Ok(Turn { holds, begin, end })
+    Ok(Turn { holds, begin, end, server_cpu: arena.server_cpu_since(before) })
 }
 
 /// Acquires and releases by each waiter in turn, until the end.
@@ -169,7 +174,9 @@ fn figures(turns: Vec<Turn>) -> Figures {
     let (mut longest, mut overlaps, mut seconds) = (0, 0, 0.0);
     let (mut acquisitions, mut handovers) = (0_u64, 0_u64);
     let mut rates = Vec::new();
-    for Turn { mut holds, begin, end } in turns {
+    let held: usize = turns.iter().map(|turn| turn.holds.len()).sum();
+    let server_cpu: Option<Duration> = turns.iter().map(|turn| turn.server_cpu).sum();
+    for Turn { mut holds, begin, end, .. } in turns {
         holds.sort_unstable_by_key(|hold| hold.acquired);
         let mut last: Option<Hold> = None;
         let mut passed_on = 0;
@@ -202,6 +209,7 @@ fn figures(turns: Vec<Turn>) -> Figures {
         time: time.times(),
         shares,
         longest_wait_ms: longest as f64 / 1e6,
+        server_cpu_us: server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / held.max(1) as f64),
         overlaps,
         rounds: rates,
     }
@@ -258,7 +266,9 @@ mod tests {
         let overlaps = |fake: Fake| async move {
             let holds = contend(Arc::new(fake), "a", 0..WAITERS, end).await.unwrap();
             assert!(holds.len() >= WAITERS, "{holds:?}");
-            let Figures::Handover { overlaps, .. } = figures(vec![Turn { holds, begin, end }]) else {
+            let Figures::Handover { overlaps, .. } =
+                figures(vec![Turn { holds, begin, end, server_cpu: None }])
+            else {
                 panic!("other figures");
             };
             overlaps
@@ -277,21 +287,30 @@ mod tests {
     fn a_lock_that_goes_back_to_the_same_waiter_is_not_handed_over() {
         let holds =
             vec![hold(0, 0, 10_000, 20_000), hold(0, 21_000, 30_000, 40_000), hold(1, 5_000, 45_000, 50_000)];
-        let turn = Turn { holds, begin: 0, end: 1_000_000_000 };
-        let Figures::Handover { handovers_per_second, acquisitions_per_second, time, shares, .. } =
-            figures(vec![turn])
+        let turn = Turn { holds, begin: 0, end: 1_000_000_000, server_cpu: Some(Duration::from_micros(600)) };
+        let Figures::Handover {
+            handovers_per_second,
+            acquisitions_per_second,
+            time,
+            shares,
+            server_cpu_us,
+            ..
+        } = figures(vec![turn])
         else {
             panic!("other figures");
         };
         assert_eq!((handovers_per_second, acquisitions_per_second), (1.0, 3.0));
         assert_eq!((time.count, time.max.round()), (1, 5.0));
         assert_eq!(shares[..3], [2, 1, 0]);
+        assert_eq!(server_cpu_us, Some(200.0));
     }
 
     #[test]
     fn two_holders_at_once_are_seen() {
         let holds = vec![hold(0, 0, 10, 100), hold(1, 0, 20, 30), hold(2, 0, 50, 60), hold(3, 0, 100, 110)];
-        let Figures::Handover { overlaps, .. } = figures(vec![Turn { holds, begin: 0, end: 1_000 }]) else {
+        let Figures::Handover { overlaps, .. } =
+            figures(vec![Turn { holds, begin: 0, end: 1_000, server_cpu: None }])
+        else {
             panic!("other figures");
         };
         assert_eq!(overlaps, 2);

@@ -13,7 +13,7 @@ use crate::{
     measure::{cpu_time, resident},
     place::Place,
     record::{Figures, Outcome, Workload},
-    server::{Server, process},
+    server::Server,
 };
 
 /// How many are acquired and released at once.
@@ -37,7 +37,7 @@ async fn turn(arena: &Arena<'_>, locks: usize, server: &mut dyn Server) -> Resul
         Word::Ready => {}
         other => return Err(Failure::new(format!("a child said {other:?}"))),
     }
-    let (before, server_before) = (server.commands().await, process::cpu_time(&arena.processes));
+    let (before, server_before) = (server.commands().await, arena.server_cpu());
     let begin = std::time::Instant::now();
     let Word::Held { bytes_per_lock, cpu, worst_lateness, lost } =
         child.word(span * 2 + Duration::from_secs(20)).await?
@@ -45,14 +45,14 @@ async fn turn(arena: &Arena<'_>, locks: usize, server: &mut dyn Server) -> Resul
         return Err(Failure::new("a child did not say what it held"));
     };
     let seconds = begin.elapsed().as_secs_f64();
-    let (server_after, after) = (process::cpu_time(&arena.processes), server.commands().await);
+    let (server_cpu, after) = (arena.server_cpu_since(server_before), server.commands().await);
     child.tell(0).await?;
     child.hear("released").await?;
     let percent = |cpu: Duration| cpu.as_secs_f64() * 100.0 / seconds;
     Ok(Figures::Holding {
         locks,
         commands_per_second: before.zip(after).map(|(before, after)| after.since(&before, seconds).total),
-        server_cpu_percent: server_before.zip(server_after).map(|(before, after)| percent(after - before)),
+        server_cpu_percent: server_cpu.map(percent),
         client_cpu_percent: percent(cpu),
         bytes_per_lock,
         worst_lateness_ms: worst_lateness.as_secs_f64() * 1e3,

@@ -23,6 +23,7 @@ use crate::{
     place::Place,
     record::{self, Outcome, Workload},
     run::{Plan, Progress},
+    server::process,
 };
 
 const TASKS: usize = 64;
@@ -166,6 +167,15 @@ impl Arena<'_> {
                 entrant.client = Err(Failure::new("its connection was ended"));
             }
         }
+    }
+
+    /// What the server's processes have used, if they are on this machine.
+    fn server_cpu(&self) -> Option<Duration> {
+        process::cpu_time(&self.processes)
+    }
+
+    fn server_cpu_since(&self, before: Option<Duration>) -> Option<Duration> {
+        before.zip(self.server_cpu()).map(|(before, after)| after.saturating_sub(before))
     }
 
     fn title(&self, workload: Workload) -> String {

@@ -10,7 +10,7 @@ use crate::{
     failure::{Failure, Result},
     measure::cpu_time,
     record::{Figures, Outcome, Workload},
-    server::{Server, process},
+    server::Server,
 };
 
 /// Until everybody waits.
@@ -64,11 +64,11 @@ async fn look(
     }
     sleep(SETTLING).await;
 
-    let (before, server_before) = (server.commands().await, process::cpu_time(&arena.processes));
+    let (before, server_before) = (server.commands().await, arena.server_cpu());
     let (begin, cpu) = (std::time::Instant::now(), cpu_time());
     sleep(arena.plan.waiting).await;
     let (seconds, cpu) = (begin.elapsed().as_secs_f64(), cpu_time() - cpu);
-    let (server_after, after) = (process::cpu_time(&arena.processes), server.commands().await);
+    let (server_cpu, after) = (arena.server_cpu_since(server_before), server.commands().await);
 
     if let Some(early) = tasks.try_join_next() {
         early??;
@@ -81,7 +81,7 @@ async fn look(
     Ok(Figures::Waiting {
         commands_per_second: commands.as_ref().map(|commands| commands.total),
         by_kind: commands.map(|commands| commands.by_kind).unwrap_or_default(),
-        server_cpu_percent: server_before.zip(server_after).map(|(before, after)| percent(after - before)),
+        server_cpu_percent: server_cpu.map(percent),
         client_cpu_percent: percent(cpu),
     })
 }

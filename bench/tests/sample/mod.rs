@@ -130,6 +130,7 @@ fn handover(rate: f64, time: f64, barging: u64) -> Figures {
         time: times(time),
         shares: (0..16).map(|waiter| 1000 + (waiter * 37 % 16) * barging * 25).collect(),
         longest_wait_ms: time * 16.0 / 1e3 * (1.0 + barging as f64),
+        server_cpu_us: Some(time * 0.4),
         overlaps: 0,
         rounds: rounds(rate),
     }
@@ -226,6 +227,7 @@ fn peers(record: &mut Record) {
         time,
         shares,
         longest_wait_ms: 12.0,
+        server_cpu_us: None,
         overlaps: 3,
         rounds,
     };
