@@ -308,7 +308,7 @@ fn judge(record: &Record) {
             Figures::Waiting { client_cpu_percent, by_kind, commands_per_second, .. } => {
                 assert!(*client_cpu_percent >= 0.0, "{who}");
                 // MySQL and MariaDB count some statements as two kinds.
-                if record.servers[*server].backend != "mysql" {
+                if !["mysql", "mariadb"].contains(&&*record.servers[*server].backend) {
                     assert!(
                         by_kind.values().sum::<f64>() <= commands_per_second.unwrap_or(0.0) * 1.01,
                         "{who}"
