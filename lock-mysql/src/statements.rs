@@ -223,23 +223,9 @@ fn contend(table: &Table, compound: bool, queue: bool, make: bool) -> String {
         if make { format!("INSERT IGNORE INTO `{leases}` (name) VALUES (@name); ") } else { String::new() };
     let count = format!("(SELECT COUNT(*) FROM `{places}` WHERE name = @name)");
     let (place, mine, only) = if queue {
-        let waits = format!("@known AND NOT @mine AND NOT {TAKE}");
-        let place = format!("@name, @me, @label, @ticket, {UNTIL}, @bell");
-        let place = if compound {
-            format!("VALUES ({place})")
-        } else {
-            format!("SELECT {place} FROM DUAL WHERE {waits}")
-        };
-        let place = format!(
-            "INSERT INTO `{places}` (name, owner, label, ticket, deadline, nonce) {place} \
-             ON DUPLICATE KEY UPDATE ticket = IF(deadline > UTC_TIMESTAMP(6), ticket, @ticket), \
-             deadline = {UNTIL}, nonce = @bell"
-        );
-        // The count is two for a row that was there.
-        let again = if compound { "SET @again = ROW_COUNT() > 1; " } else { "" };
-        (format!("{}; {again}", when(compound, &waits, &place)), "@mine", String::new())
+        (place(&places, compound), "@mine", String::new())
     } else {
-        (String::new(), "1", format!(" AND ({SWEEP} AND (@mine OR NOT @held OR waiting <> {count}))"))
+        (String::new(), "1", format!(" AND (@mine OR NOT @held OR @again AND waiting <> {count})"))
     };
     let (look, ring) = (look(leases), ring(compound, NEXT));
     let first = when(compound, "NOT @held", &first(&places, "NOT @held"));
@@ -265,6 +251,24 @@ fn contend(table: &Table, compound: bool, queue: bool, make: bool) -> String {
          @waiting > 1, {NEXT}, IF({NEXT} IS NULL, NULL, @nonce); \
          {ring}"
     )
+}
+
+/// Takes a place in the queue, or keeps it, for a claim that has to wait.
+fn place(places: &str, compound: bool) -> String {
+    let waits = format!("@known AND NOT @mine AND NOT {TAKE}");
+    let place = format!("@name, @me, @label, @ticket, {UNTIL}, @bell");
+    // The count is two for a row that was there.
+    let (place, again) = if compound {
+        (format!("VALUES ({place})"), "SET @again = ROW_COUNT() > 1; ")
+    } else {
+        (format!("SELECT {place} FROM DUAL WHERE {waits}"), "")
+    };
+    let insert = format!(
+        "INSERT INTO `{places}` (name, owner, label, ticket, deadline, nonce) {place} \
+         ON DUPLICATE KEY UPDATE ticket = IF(deadline > UTC_TIMESTAMP(6), ticket, @ticket), \
+         deadline = {UNTIL}, nonce = @bell"
+    );
+    format!("{}; {again}", when(compound, &waits, &insert))
 }
 
 fn leave(table: &Table, compound: bool) -> String {
