@@ -191,8 +191,10 @@ async fn a_wait_ends_in_time_though_the_server_is_stopped(stage: Stage) -> Outco
     stage.pull(Lever::Continue)?;
     ended?;
     // With a patience: members that all stood still may have to elect a leader first.
-    let again = client.acquire_within(&stage.name(), stage.part(20.0)).await?;
-    again.ok_or("the lock is not to be had though the server goes on")?.release().await?;
+    let name = stage.name();
+    let again = client.acquire_within(&name, stage.part(20.0));
+    let again = stage.within(20.0, "the lock when the server goes on", again).await??;
+    again.ok_or("it is still busy")?.release().await?;
     Ok(())
 }
 
