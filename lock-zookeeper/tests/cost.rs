@@ -24,7 +24,7 @@ const LOOK: i32 = 4;
 const WRITE: i32 = 5;
 
 async fn backend(tap: &Tap) -> ZookeeperBackend {
-    let options = ZookeeperOptions::new([&tap.address]).root("/locks").unwrap();
+    let options = ZookeeperOptions::new([&tap.relay.address]).root("/locks").unwrap();
     ZookeeperBackend::connect(options.tick(support::TICK).connect_timeout(PATIENCE)).await.unwrap()
 }
 
@@ -45,7 +45,7 @@ async fn an_uncontended_pair_is_three_requests_in_two_round_trips() {
     backend.release(&warm).await.unwrap();
     tap.reset();
     let claim = claim();
-    tap.hold_answers(true);
+    tap.relay.hold_answers(true);
     let mut acquired = pin!(held(&backend, &claim));
     let asked = async {
         while tap.counted().1 != BTreeMap::from([(CREATE, 1), (LIST, 1)]) {
@@ -57,7 +57,7 @@ async fn an_uncontended_pair_is_three_requests_in_two_round_trips() {
         grant = &mut acquired => panic!("{grant:?} without an answer"),
         all = timeout(PATIENCE, asked) => all.unwrap_or_else(|_| panic!("asked {:?} at once", tap.counted().1)),
     }
-    tap.hold_answers(false);
+    tap.relay.hold_answers(false);
     timeout(PATIENCE, acquired).await.unwrap();
     assert_eq!(backend.release(&claim).await.unwrap(), Released::Released);
     assert_eq!(tap.counted().1, BTreeMap::from([(CREATE, 1), (LIST, 1), (DELETE, 1)]));

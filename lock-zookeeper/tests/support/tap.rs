@@ -9,11 +9,10 @@ use tokio::{
     net::tcp::{OwnedReadHalf, OwnedWriteHalf},
 };
 
-/// A relay to a server that counts the requests of its clients by kind, and can hold the answers back.
+/// A relay to a server that counts the requests of its clients by kind.
 pub struct Tap {
-    pub address: String,
+    pub relay: Relay,
     requests: Arc<Mutex<BTreeMap<i32, usize>>>,
-    relay: Relay,
 }
 
 /// The number of a request that only keeps a connection.
@@ -26,17 +25,12 @@ impl Tap {
         let counted = requests.clone();
         let relay =
             Relay::through(server, move |client, server| count(client, server, counted.clone())).await;
-        Self { address: relay.address.clone(), relay, requests }
+        Self { relay, requests }
     }
 
     /// Forgets what was counted so far.
     pub fn reset(&self) {
         self.requests.lock().unwrap().clear();
-    }
-
-    /// Lets no answer through until told to; requests go on.
-    pub fn hold_answers(&self, held: bool) {
-        self.relay.hold_answers(held);
     }
 
     /// Pings, and everything else by the number of its kind.
