@@ -39,6 +39,11 @@ impl Guard {
         Self { hold }
     }
 
+    /// Fires when it is released, dropped or lost.
+    pub(crate) fn ended(&self) -> &CancellationToken {
+        self.hold.ended()
+    }
+
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &Name {

@@ -10,6 +10,9 @@ use crate::{
     wait::{Outcome, Waiter},
 };
 
+/// For how long the head of a line does without a place in the server's queue.
+const SOON: Duration = Duration::from_millis(1);
+
 /// The lock of one name. Cheap to clone; asking for it costs nothing until it is acquired.
 ///
 /// There is no reentrancy: a second acquire waits for the first guard, whoever asks, for a task is not
@@ -131,7 +134,18 @@ impl Lock {
         let mut closing = shared.closing.subscribe();
         tokio::select! {
             biased;
-            () = place.turn() => return Ok(Some(place.at_head())),
+            () = place.turn() => {
+                let mut turn = place.at_head();
+                if let Some(ended) = turn.comes_after() {
+                    tokio::select! {
+                        biased;
+                        () = close_called(&mut closing) => return Err(closed()),
+                        () = ended.cancelled() => turn.told = Some(verbs.clock.now()),
+                        () = verbs.pause(SOON) => {}
+                    }
+                }
+                return Ok(Some(turn));
+            }
             () = close_called(&mut closing) => return Err(closed()),
             () = verbs.at(until) => {}
         }

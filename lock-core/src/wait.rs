@@ -44,6 +44,7 @@ pub(crate) struct Pause {
 
 impl Waiter {
     pub(crate) fn new(locks: Locks, loose: Loose, turn: Turn, until: Option<Moment>) -> Self {
+        let woken = turn.told;
         Self {
             locks,
             loose: Some(loose),
@@ -52,7 +53,7 @@ impl Waiter {
             polls: Backoff::new(Duration::from_millis(10), Duration::from_millis(500)),
             retries: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             failing_since: None,
-            woken: None,
+            woken,
         }
     }
 
@@ -92,10 +93,7 @@ impl Waiter {
             Attempt::Busy(busy) => Ok(Err(busy)),
         });
         match attempt {
-            Ok(Ok(guard)) => {
-                self.turn.heard(Ok(()));
-                Outcome::Done(Ok(Some(guard)))
-            }
+            Ok(Ok(guard)) => Outcome::Done(Ok(Some(guard))),
             Ok(Err(busy)) => self.busy(busy),
             Err(error) => self.failed(error),
         }
@@ -134,9 +132,7 @@ impl Waiter {
         if left < verbs.terms.usable(grant.lease.length) / 2 {
             return None;
         }
-        let guard = self.keep(grant).ok()?;
-        self.turn.heard(Ok(()));
-        Some(guard)
+        self.keep(grant).ok()
     }
 
     fn keep(&mut self, grant: Grant) -> Result<Guard> {
@@ -144,7 +140,9 @@ impl Waiter {
         let now = shared.verbs.clock.now();
         shared.check_of_use(self.claim(), &grant, now)?;
         let loose = self.loose.take().ok_or_else(consumed)?;
+        let found_free = loose.claim().fresh;
         let guard = shared.keep(loose, grant, now);
+        self.turn.holds(guard.ended(), found_free);
         if let Some(woken) = self.woken {
             shared.verbs.counters.handed_over(now.saturating_since(woken));
         }

@@ -294,11 +294,12 @@ async fn close(locks: &Locks) -> usize {
     locks.close(secs(0)).await.len()
 }
 
-/// Notes for each claim whether its attempts were said to be the first.
+/// Notes for each claim whether its attempts were said to be the first, and in what order what was asked.
 #[derive(Debug)]
 struct Noting<B> {
     backend: B,
     fresh: Arc<Mutex<HashMap<Owner, Vec<bool>>>>,
+    asked: Arc<Mutex<Vec<(Verb, Owner)>>>,
 }
 
 #[async_trait]
@@ -309,6 +310,7 @@ impl<B: Backend> Backend for Noting<B> {
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt> {
         self.fresh.lock().unwrap().entry(claim.owner).or_default().push(claim.fresh);
+        self.asked.lock().unwrap().push((Verb::Acquire, claim.owner));
         self.backend.acquire(claim).await
     }
 
@@ -317,6 +319,7 @@ impl<B: Backend> Backend for Noting<B> {
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released> {
+        self.asked.lock().unwrap().push((Verb::Release, claim.owner));
         self.backend.release(claim).await
     }
 }
@@ -327,7 +330,7 @@ async fn only_the_first_attempt_of_a_claim_is_fresh() {
     let (rival, _) = world.client();
     let (backend, script) = Faulty::new(world.store.clone());
     let fresh = Arc::default();
-    let backend = Noting { backend, fresh: Arc::clone(&fresh) };
+    let backend = Noting { backend, fresh: Arc::clone(&fresh), asked: Arc::default() };
     let locks = Locks::with_clock(backend, World::options(), Arc::new(world.clock.clone())).unwrap();
     let lock = locks.lock("x").unwrap();
     // Refused, which left nothing; lost with its reply, which may have; busy, which has.
@@ -343,4 +346,67 @@ async fn only_the_first_attempt_of_a_claim_is_fresh() {
     assert_eq!(fresh.len(), 9, "a claim for each call");
     assert!(fresh.values().filter(|attempts| attempts.len() > 1).count() >= 3, "{fresh:?}");
     assert!(fresh.values().all(|attempts| attempts[0] && !attempts[1..].contains(&true)), "{fresh:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_a_process_the_next_asks_when_the_lock_is_being_released() {
+    let world = World::new();
+    let asked: Arc<Mutex<Vec<(Verb, Owner)>>> = Arc::default();
+    let backend = Noting { backend: world.store.clone(), fresh: Arc::default(), asked: Arc::clone(&asked) };
+    let locks = Locks::with_clock(backend, World::options(), Arc::new(world.clock.clone())).unwrap();
+    let lock = locks.lock("x").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let lock = lock.clone();
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            let owner = guard.owner();
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+            owner
+        }));
+        tokio::task::yield_now().await;
+    }
+    // The first of them cannot know how long this one is held.
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(asked.lock().unwrap().len(), 2);
+    held.release().await.unwrap();
+    let mut owners = Vec::new();
+    for task in tasks {
+        owners.push(task.await.unwrap());
+    }
+    let asked = asked.lock().unwrap();
+    let expected: Vec<_> = owners
+        .windows(2)
+        .flat_map(|pair| [(Verb::Release, pair[0]), (Verb::Acquire, pair[1])])
+        .chain([(Verb::Release, owners[3])])
+        .collect();
+    assert_eq!(asked[3..], expected);
+    assert_eq!(locks.statistics().handover.count, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_kept_finds_the_next_in_the_servers_queue() {
+    let world = World::new();
+    let (locks, script) = world.client();
+    let (rival, _) = world.client();
+    let lock = locks.lock("x").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let [first, second] = [(); 2].map(|()| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.acquire().await.unwrap() })
+    });
+    tokio::time::sleep(millis(1)).await;
+    held.release().await.unwrap();
+    let first = first.await.unwrap();
+    tokio::time::sleep(millis(2)).await;
+    assert_eq!(script.calls(Verb::Acquire), 3, "the next has a place in the queue");
+    let rival = tokio::spawn(async move { rival.lock("x").unwrap().acquire().await.unwrap() });
+    tokio::time::sleep(millis(1)).await;
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    assert!(!rival.is_finished());
+    second.release().await.unwrap();
+    rival.await.unwrap().release().await.unwrap();
 }
