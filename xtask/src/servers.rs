@@ -23,6 +23,7 @@ const PARTS: &[(Part, &str)] = &[
     (Part::Program("etcdctl"), "etcd-client"),
     (Part::Program("mariadbd"), "mariadb-server-core"),
     (Part::Program("mariadb"), "mariadb-client-core"),
+    (Part::File("/usr/lib/galera/libgalera_smm.so"), "galera-4"),
     (Part::Program("javac"), "default-jdk-headless"),
     (Part::File("/usr/share/java/zookeeper.jar"), "zookeeper"),
     (Part::File("/usr/share/java/slf4j-simple.jar"), "libslf4j-java"),

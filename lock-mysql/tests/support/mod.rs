@@ -60,9 +60,16 @@ pub struct Server {
 
 impl Server {
     pub fn start(kind: Kind, options: &[&str]) -> Self {
+        Self::start_on(kind, options, |_| {})
+    }
+
+    /// The same, with something done to its data directory before.
+    pub fn start_on(kind: Kind, options: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
         let folder = folder.unwrap();
-        copy(&kind.template(), &folder.path().join("data"));
+        let data = folder.path().join("data");
+        copy(&kind.template(), &data);
+        prepare(&data);
         // One statement a line.
         let init = "CREATE DATABASE IF NOT EXISTS app;\n\
                     CREATE USER IF NOT EXISTS 'locks'@'127.0.0.1' IDENTIFIED BY 's3cr3t';\n\
@@ -155,11 +162,11 @@ impl Server {
     fn wait_until_ready(&mut self) {
         let since = Instant::now();
         while !self.greets() {
+            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
             if let Some(status) = self.child.try_wait().unwrap() {
-                let log = fs::read_to_string(self.folder.path().join("log")).unwrap();
-                panic!("{:?} ended at once: {status}\n{log}", self.kind);
+                panic!("{:?} ended at once: {status}\n{}", self.kind, log());
             }
-            assert!(since.elapsed() < PATIENCE, "{:?} does not answer", self.kind);
+            assert!(since.elapsed() < PATIENCE, "{:?} does not answer\n{}", self.kind, log());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
